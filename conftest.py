@@ -1,0 +1,181 @@
+"""pytest wiring: options, the SUT in the header and in every process, fixtures, and the verdict at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fixtures.known import load_known
+from fixtures.profiles import PROFILES, duration, fresh_seed
+from fixtures.runner_process import RunnerProcess
+from fixtures.sut import Sut, SutError, locate
+from fixtures.tally import Tally
+from reports.progress import Progress
+from reports.verdict import VerdictReporter
+
+SEED = pytest.StashKey[int]()
+SUT = pytest.StashKey[Sut]()
+TALLY = pytest.StashKey[Tally]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("relay", "SGLang relay")
+    group.addoption("--sut", metavar="RELEASE|PATH", help="SGLang to test: a release, or a folder that contains sglang")
+    group.addoption("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run; quick by default")
+    group.addoption("--seed", type=int, help="seed of the schedules; the profile's own by default")
+    group.addoption("--schedules", type=int, metavar="N", help="run N schedules instead of the profile's number")
+    group.addoption("--budget", type=duration, metavar="TIME", help="nightly: stop drawing after 30m, 8h, ...")
+    group.addoption("--hang-limit", type=float, default=60.0, metavar="S", help="seconds one schedule may take (60)")
+    group.addoption("--artifacts", default="artifacts", metavar="DIR", help="where failures and the summary go")
+    group.addoption("--replay", metavar="FILE", action="append", help="run the schedule in FILE and nothing else")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        config.stash[SUT] = locate(config.getoption("sut"))
+    except SutError as error:
+        raise pytest.UsageError(str(error)) from None
+    device = config.getoption("device")
+    if device.split(":")[0] not in ("cpu", "cuda"):
+        raise pytest.UsageError(f"--device {device}: give cpu, cuda or cuda:N")
+    if device != "cpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise pytest.UsageError(f"--device {device}: this machine has no CUDA device that torch can use")
+    else:
+        # The kernel suite runs SGLang's Triton kernels in this process, through the interpreter, which is
+        # a process-wide switch. Runners are processes of their own and do without.
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    for name in config.getoption("replay") or ():
+        if not Path(name).is_file():
+            raise pytest.UsageError(f"--replay {name}: no such file")
+    config.stash[SEED] = _seed(config)
+    sys.path[:0] = config.stash[SUT].path()
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(
+            VerdictReporter(config, config.stash[SUT], config.stash[SEED]), "relay-verdict"
+        )
+        config.pluginmanager.register(Progress(config), "relay-progress")
+
+
+def _seed(config: pytest.Config) -> int:
+    """The seed asked for, the profile's, or a fresh one; workers take the controller's."""
+    if hasattr(config, "workerinput"):
+        return config.workerinput["relay_seed"]
+    asked = config.getoption("seed")
+    fixed = PROFILES[config.getoption("profile")].seed
+    return asked if asked is not None else fixed if fixed is not None else fresh_seed()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node) -> None:
+    """xdist: hand the seed to a worker."""
+    node.workerinput["relay_seed"] = node.config.stash[SEED]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--replay` runs its files and nothing else; without it there is nothing to replay."""
+    wanted = bool(config.getoption("replay"))
+    chosen = [item for item in items if ("replay" in item.keywords) == wanted]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)]) if wanted else None
+    items[:] = chosen
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("new_contract") and item.config.stash[SUT].contract == "verified_id":
+        pytest.skip("states the new contract, and this SUT has the old one (verified_id)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = yield
+    if report.when == "call" and TALLY in item.stash:
+        report.relay_tally = item.stash[TALLY].to_dict()
+    return report
+
+
+@pytest.fixture(scope="session")
+def sut(pytestconfig: pytest.Config) -> Sut:
+    """The SGLang under test."""
+    return pytestconfig.stash[SUT]
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    return pytestconfig.stash[SEED]
+
+
+@pytest.fixture(scope="session")
+def explored(pytestconfig: pytest.Config) -> int:
+    """How many schedules Hypothesis explores."""
+    return PROFILES[pytestconfig.getoption("profile")].explored
+
+
+@pytest.fixture(scope="session")
+def fixed(pytestconfig: pytest.Config) -> bool:
+    """Whether the profile asks for the same schedules every time."""
+    return PROFILES[pytestconfig.getoption("profile")].seed is not None
+
+
+@pytest.fixture(scope="session")
+def contract_name(sut: Sut) -> str:
+    return sut.contract
+
+
+@pytest.fixture(scope="session")
+def device(pytestconfig: pytest.Config) -> str:
+    return pytestconfig.getoption("device")
+
+
+@pytest.fixture(scope="session")
+def artifacts(pytestconfig: pytest.Config) -> Path:
+    return Path(pytestconfig.rootpath, pytestconfig.getoption("artifacts"))
+
+
+@pytest.fixture(scope="session")
+def known() -> list:
+    """Reviewed findings in released versions of SGLang."""
+    return load_known()
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Tally:
+    """What this test ran; the verdict adds it up."""
+    return request.node.stash.setdefault(TALLY, Tally())
+
+
+def _runner(pytestconfig: pytest.Config, debug: bool):
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    runner = RunnerProcess(
+        sut=pytestconfig.stash[SUT],
+        device=pytestconfig.getoption("device"),
+        artifacts=Path(pytestconfig.rootpath, pytestconfig.getoption("artifacts")),
+        worker=worker,
+        debug=debug,
+        hang_limit=pytestconfig.getoption("hang_limit"),
+    )
+    yield runner
+    runner.close()
+
+
+@pytest.fixture(scope="session")
+def release_runner(pytestconfig: pytest.Config):
+    """A process with the SUT as users run it."""
+    yield from _runner(pytestconfig, debug=False)
+
+
+@pytest.fixture(scope="session")
+def debug_runner(pytestconfig: pytest.Config):
+    """A process with the SUT's debug assertions on."""
+    yield from _runner(pytestconfig, debug=True)
+
+
+@pytest.fixture
+def runner_for(request: pytest.FixtureRequest):
+    """The runner of a kind, `release` or `debug`; started when it is first needed."""
+    return lambda kind: request.getfixturevalue(f"{kind}_runner")

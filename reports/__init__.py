@@ -1,0 +1,1 @@
+"""What a person reads: the verdict, progress, and what a failure is worth."""

@@ -1,0 +1,206 @@
+"""The header of a run, and the one block at its end that says what came of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from fixtures.artifacts import suite_version, write_atomically
+from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
+from fixtures.profiles import PROFILES
+from fixtures.sglang_relay.stand_ins import planned
+from fixtures.sut import Sut
+from fixtures.tally import Tally
+
+EVENT_MINIMUM, PAIR_MINIMUM, LIVE_MINIMUM = 500, 20, 3
+SUMMARY_VERSION = 1
+WIDTH = 92
+
+
+class VerdictReporter:
+    """Adds up what the tests report, prints the verdict, and writes `summary.json`."""
+
+    def __init__(self, config: pytest.Config, sut: Sut, seed: int) -> None:
+        self.config, self.sut, self.seed = config, sut, seed
+        self.profile_name = config.getoption("profile")
+        self.artifacts = Path(config.rootpath, config.getoption("artifacts"))
+        self.total = Tally()
+        self.passed = 0
+        self.failed: list[str] = []
+        self.errors: list[str] = []
+        self.skipped: dict[str, int] = {}
+        self.known: dict[str, str] = {}
+        self.interrupted = False
+        self.began = time.monotonic()
+
+    def pytest_report_header(self) -> list[str]:
+        sut, device = self.sut, self.config.getoption("device")
+        lines = [
+            f"relay suite {suite_version()}, profile {self.profile_name}, seed {self.seed}",
+            f"SUT: {sut.title()}, contract {sut.contract}, relay files {sut.digest}",
+            f"     {sut.root}" + (f" with {Path(sut.layer).name}" if sut.layer else ""),
+            f"device: {device}; stood in for: {'; '.join(planned(device)) or 'nothing'}",
+        ]
+        return lines
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if hasattr(report, "relay_tally"):
+            self.total.merge(report.relay_tally)
+        for name, value in report.user_properties if report.when == "call" else ():
+            if name == "known":
+                self.known[value[0]] = value[1]
+        if report.when == "call" and report.passed:
+            self.passed += 1
+        elif report.when == "call" and report.failed:
+            self.failed.append(report.nodeid)
+        elif report.failed:
+            self.errors.append(report.nodeid)
+        elif report.skipped:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            name = report.nodeid.split("::")[0].removeprefix("suites/").split("/")[0]
+            self.skipped[f"{name}: {reason.removeprefix('Skipped: ')}"] = (
+                self.skipped.get(f"{name}: {reason.removeprefix('Skipped: ')}", 0) + 1
+            )
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self.interrupted = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self._silent():
+            return
+        self.interrupted |= exitstatus == pytest.ExitCode.INTERRUPTED
+        if exitstatus == pytest.ExitCode.OK and self.shortages():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        write_atomically(self.artifacts / "summary.json", json.dumps(self.summary(), indent=2))
+
+    def pytest_terminal_summary(self, terminalreporter) -> None:
+        if self._silent():
+            return
+        word = self.word()
+        good = word in ("PASS", "known")
+        terminalreporter.section("relay verdict", sep="=", bold=True)
+        terminalreporter.write_line(self.headline(word), bold=True, green=good, red=not good)
+        for line in self.block():
+            terminalreporter.write_line(line)
+
+    # -- what it says -------------------------------------------------------------------------------------
+
+    def word(self) -> str:
+        verdicts = {failure["verdict"] for failure in self.total.failures}
+        counted = {failure for failure in self.failed if "differential" not in failure}
+        if "DIVERGED" in verdicts or counted:
+            return "DIVERGED"
+        if verdicts or self.errors or self.failed:
+            return "ERROR"
+        if self.interrupted:
+            return "INTERRUPTED"
+        if self.shortages():
+            return "INCOMPLETE"
+        return "known" if self.known else "PASS"
+
+    def headline(self, word: str) -> str:
+        meaning = {
+            "PASS": "no difference found",
+            "known": "no difference found but reviewed ones",
+            "DIVERGED": "the SUT does not do what the old relay did",
+            "ERROR": "the SUT raised, hung or died, or the suite could not run it",
+            "INTERRUPTED": "stopped; what follows is what was seen so far",
+            "INCOMPLETE": "no difference found, but the run did not exercise enough to say PASS",
+        }[word]
+        return f"{word}: {meaning}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
+
+    def block(self) -> list[str]:
+        total = self.total
+        modes = ", ".join(f"{count:,} {mode}" for mode, count in sorted(total.modes.items()))
+        lines = [
+            f"schedules    {total.schedules:,}   iterations {total.iterations:,}   seed {self.seed}   "
+            f"{time.monotonic() - self.began:.0f} s",
+            *([f"iterations   {modes}"] if modes else []),
+            *(self._events() if total.schedules else []),
+            f"checks       {self.passed:,} passed, {len(self.failed)} failed, {len(self.errors)} errors",
+        ]
+        lines += [f"skipped      {count} {reason}" for reason, count in sorted(self.skipped.items())]
+        lines += [f"known        {name}: {reason}" for name, reason in sorted(self.known.items())]
+        lines += [f"incomplete   {line}" for line in self.shortages()]
+        lines += self._divergences()
+        if sum(total.shares.values()):
+            whole = sum(total.shares.values())
+            parts = ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in total.shares.most_common())
+            lines.append(f"time went to {parts}")
+        lines.append(f"artifacts    {self.artifacts}")
+        return lines
+
+    def _events(self) -> list[str]:
+        text = ", ".join(f"{name} {self.total.events[name]:,}" for name in EVENTS)
+        counts = [self.total.pairs[f"{a}>{b}"] for a in EVENTS for b in EVENTS if (a, b) not in IMPOSSIBLE_PAIRS]
+        reached = sum(1 for count in counts if count >= PAIR_MINIMUM)
+        return [
+            f"events       {text}",
+            f"pairs        {reached} of {len(counts)} ordered pairs within {WINDOW} iterations seen {PAIR_MINIMUM} times "
+            f"or more, the rarest {min(counts)}",
+            f"at once      {self.total.median_live()} requests at the median",
+        ]
+
+    def _divergences(self) -> list[str]:
+        lines = []
+        for failure in self.total.failures[:8]:
+            lines.append(f"{failure['verdict'].lower():12} {failure['line']}")
+            if "schedule" in failure:
+                lines.append(f"             replay: tox -e replay -- {failure['schedule']}")
+        if len(self.total.failures) > 8:
+            lines.append(f"             and {len(self.total.failures) - 8} more, in {self.artifacts / 'failures'}")
+        others = [name for name in self.failed + self.errors if "test_streams" not in name]
+        lines += [f"failed       {name}" for name in others[:12]]
+        return lines
+
+    def shortages(self) -> list[str]:
+        """Why a complete profile may not say PASS: what it did not exercise enough."""
+        overridden = self.config.getoption("schedules") is not None or self.config.getoption("replay")
+        if not PROFILES[self.profile_name].complete or overridden:
+            return []
+        total, lines = self.total, []
+        for name in EVENTS:
+            if total.events[name] < EVENT_MINIMUM:
+                lines.append(f"{name} happened {total.events[name]} times, {EVENT_MINIMUM} are wanted")
+        for first in EVENTS:
+            for second in EVENTS:
+                count = total.pairs[f"{first}>{second}"]
+                if count < PAIR_MINIMUM and (first, second) not in IMPOSSIBLE_PAIRS:
+                    lines.append(f"{first} then {second} happened {count} times, {PAIR_MINIMUM} are wanted")
+        for mode in ("overlap", "synchronous", "release mode", "debug assertions"):
+            if total.modes[mode] < EVENT_MINIMUM:
+                lines.append(f"{total.modes[mode]} iterations ran in {mode}, {EVENT_MINIMUM} are wanted")
+        if len(set(total.shapes)) != len(total.shapes):
+            lines.append(f"{len(total.shapes) - len(set(total.shapes))} schedules ran twice")
+        if total.median_live() < LIVE_MINIMUM:
+            lines.append(f"{total.median_live()} requests at once at the median, {LIVE_MINIMUM} are wanted")
+        return lines
+
+    def summary(self) -> dict:
+        """The run as data; `reports/README.md` describes the fields."""
+        total = self.total.to_dict()
+        total.pop("shapes")
+        return {
+            "summary_version": SUMMARY_VERSION,
+            "suite_version": suite_version(),
+            "verdict": self.word(),
+            "sut": self.sut.to_dict(),
+            "device": self.config.getoption("device"),
+            "stood_in_for": planned(self.config.getoption("device")),
+            "profile": self.profile_name,
+            "seed": self.seed,
+            "seconds": round(time.monotonic() - self.began, 1),
+            "checks": {"passed": self.passed, "failed": self.failed, "errors": self.errors, "skipped": self.skipped},
+            "known": self.known,
+            "incomplete": self.shortages(),
+            "median_requests": self.total.median_live(),
+        } | total
+
+    def _silent(self) -> bool:
+        """Collecting only, or nothing ran: there is nothing to judge."""
+        ran = self.passed or self.failed or self.errors or self.skipped or self.total.schedules
+        return self.config.option.collectonly or not (ran or self.interrupted)

@@ -1,0 +1,22 @@
+"""Which schedules the differential suite runs, from the profile and the options."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.profiles import PROFILES, chunks
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    config = metafunc.config
+    if "chunk" in metafunc.fixturenames:
+        profile = PROFILES[config.getoption("profile")]
+        wanted = config.getoption("schedules")
+        release, debug = profile.release, profile.debug
+        if wanted is not None:
+            debug = wanted // 5
+            release = wanted - debug
+        parts = chunks(release, debug)
+        metafunc.parametrize("chunk", parts, ids=[str(part) for part in parts])
+    if "replayed" in metafunc.fixturenames:
+        metafunc.parametrize("replayed", config.getoption("replay") or ["nothing to replay"])

@@ -1,0 +1,46 @@
+"""The same promise over schedules that Hypothesis explores, and shrinks when one fails."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from fixtures.artifacts import save_failure
+from fixtures.draw import schedules
+from fixtures.schedule import Schedule
+
+
+def test_explored_schedules_are_bitwise_identical(explored: int, fixed: bool, release_runner, tally, sut, artifacts) -> None:
+    smallest: list[tuple[Schedule, dict]] = []
+    passed = []
+
+    @settings(
+        max_examples=explored,
+        derandomize=fixed,
+        database=None,
+        deadline=None,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(schedules())
+    def explore(schedule: Schedule) -> None:
+        ran = release_runner.schedule(schedule.to_json(), save=False)
+        if ran.failures:
+            smallest[:] = [(schedule, ran.failures[0])]
+        elif not smallest:
+            passed.append(ran)
+        assert not ran.failures
+
+    try:
+        explore()
+    except AssertionError:
+        if not smallest:
+            raise
+        schedule, failure = smallest[0]
+        path = save_failure(artifacts, schedule.to_json(), failure, sut.to_dict(), failure["mode"])
+        tally.failures.append(failure | {"schedule": str(path)})
+    for ran in passed:
+        tally.merge(ran.to_dict() | {"shapes": []})  # Hypothesis may draw a small schedule twice
+    if tally.failures:
+        failure = tally.failures[0]
+        pytest.fail(f"{failure['verdict']} {failure['line']}\n  replay: tox -e replay -- {failure['schedule']}", pytrace=False)

@@ -1,0 +1,36 @@
+"""The promise of the refactor: the oracle, the SUT and plain autoregressive decoding give the same tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.profiles import Chunk
+from fixtures.schedule import ScheduleError, load
+
+
+def test_streams_are_bitwise_identical(chunk: Chunk, seed: int, runner_for, tally) -> None:
+    """Each schedule of the chunk gives the oracle's transcript, value for value and dtype for dtype."""
+    tally.merge(runner_for(chunk.kind).seeded(seed, chunk.start, chunk.count).to_dict())
+    report_failures(tally)
+
+
+@pytest.mark.replay
+def test_replay(replayed: str, runner_for, tally) -> None:
+    """A kept schedule, in release and in debug mode."""
+    try:
+        document = load(replayed).to_json()
+    except ScheduleError as error:
+        pytest.fail(str(error), pytrace=False)
+    for kind in ("release", "debug"):
+        tally.merge(runner_for(kind).schedule(document).to_dict())
+    report_failures(tally)
+
+
+def report_failures(tally) -> None:
+    if not tally.failures:
+        return
+    lines = []
+    for failure in tally.failures:
+        lines += [f"{failure['verdict']} {failure['line']}", *(f"    {line}" for line in failure["history"])]
+        lines.append(f"  replay: tox -e replay -- {failure['schedule']}")
+    pytest.fail("\n".join(lines), pytrace=False)

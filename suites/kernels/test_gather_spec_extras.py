@@ -1,0 +1,160 @@
+"""SGLang's fused gather takes the rows that the oracle takes, bit for bit.
+
+Behaviour: `gather_spec_extras`, first in 0.5.14 (triton_ops/gather_spec_extras.py), called by
+`FutureMap.resolve_future`. Indices may have any layout. Buffers are contiguous here, as they are there: every
+release says so in a comment and relies on it.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fixtures.sglang_relay import kernels
+from oracles import verify
+
+ROWS = 9
+INDICES = [7, 2, 2, 8, 0, 5, 7]
+WIDTHS = (1, 3, 8, 1025)  # a program copies 1024 columns at most
+SPECIAL_BITS = {
+    torch.float32: [0x7FC00001, -0x3FFFFF, 0x7F800001, -(2**31), 0x7F800000, 1],  # nan, -nan, signalling, -0.0, inf
+    torch.bfloat16: [0x7FC1, -0x3F, 0x7F81, -(2**15), 0x7F80, 1],
+    torch.float16: [0x7E01, -0x1FF, 0x7C01, -(2**15), 0x7C00, 1],
+}
+AS_INTEGER = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
+
+
+@pytest.fixture
+def buffer(device, guarded):
+    """A contiguous buffer with bits of every kind, no two rows alike."""
+
+    def buffer(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        tensor = guarded(shape, dtype).tensor
+        size = tensor.numel() * tensor.element_size()
+        noise = torch.randint(0, 256, (size,), dtype=torch.uint8, generator=torch.Generator().manual_seed(size))
+        tensor.copy_(noise.view(dtype).view(shape))
+        if dtype in SPECIAL_BITS:
+            special = torch.tensor(SPECIAL_BITS[dtype], dtype=AS_INTEGER[dtype], device=device)[: tensor.numel()]
+            tensor.view(AS_INTEGER[dtype]).view(-1)[-len(special) :] = special
+        return tensor
+
+    return buffer
+
+
+@pytest.fixture
+def check(device, guarded_allocations):
+    """Gather, compare every bit with the oracle, and see that nothing else was written."""
+    gather_spec_extras = kernels.gather_spec_extras()
+
+    def check(indices: torch.Tensor, *buffers: torch.Tensor | None) -> None:
+        before = [buffer if buffer is None else buffer.clone() for buffer in buffers]
+        with guarded_allocations() as allocations:
+            gathered = gather_spec_extras(indices, *buffers)
+        for place, (actual, expected) in enumerate(
+            zip(gathered, verify.gather_spec_extras(indices, *before), strict=True)
+        ):
+            assert same_bits(actual, expected), f"output {place}"
+        assert [memory.stray_writes() for memory in allocations.given] == [[]] * len(allocations.given)
+        assert all(map(same_bits, buffers, before)), "a buffer changed"
+
+    return check
+
+
+def same_bits(actual: torch.Tensor | None, expected: torch.Tensor | None) -> bool:
+    if actual is None or expected is None:
+        return actual is expected
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        return False
+    as_integer = AS_INTEGER.get(actual.dtype, actual.dtype)
+    return torch.equal(actual.view(as_integer), expected.view(as_integer))
+
+
+@pytest.fixture
+def buffers(buffer):
+    """The relay's four: top-k probabilities and ids, bonus tokens (one for each slot), hidden states."""
+
+    def buffers(topk: int = 3, hidden: int | None = 8, dtype: torch.dtype = torch.bfloat16):
+        return (
+            buffer((ROWS, topk), torch.float32),
+            buffer((ROWS, topk), torch.int64),
+            buffer((ROWS,), torch.int64),
+            hidden and buffer((ROWS, hidden), dtype),
+        )
+
+    return buffers
+
+
+@pytest.mark.parametrize("dtype", SPECIAL_BITS)
+@pytest.mark.parametrize("hidden", WIDTHS)
+def test_hidden_states_of_every_width_and_dtype(check, buffers, device, hidden, dtype):
+    check(torch.tensor(INDICES, device=device), *buffers(hidden=hidden, dtype=dtype))
+
+
+@pytest.mark.parametrize("topk", WIDTHS)
+@pytest.mark.parametrize("hidden", [None, 8])
+def test_absent_hidden_states_stay_absent(check, buffers, device, topk, hidden):
+    check(torch.tensor(INDICES, device=device), *buffers(topk, hidden))
+
+
+@pytest.mark.parametrize("first", range(len(WIDTHS)))
+def test_the_buffers_may_have_different_widths(check, buffer, device, first):
+    widths = [*WIDTHS[first:], *WIDTHS[:first]]
+    dtypes = (torch.float32, torch.int64, torch.int64, torch.float16)
+    check(
+        torch.tensor(INDICES, device=device),
+        *(buffer((ROWS, width), dtype) for width, dtype in zip(widths, dtypes, strict=True)),
+    )
+
+
+@pytest.mark.parametrize("hidden_dtype", [None, *SPECIAL_BITS])
+def test_one_dimensional_buffers(check, buffer, device, hidden_dtype):
+    vectors = [buffer((ROWS,), dtype) for dtype in (torch.float32, torch.int64, torch.int64)]
+    check(torch.tensor(INDICES, device=device), *vectors, hidden_dtype and buffer((ROWS,), hidden_dtype))
+
+
+def test_int32_tokens_stay_int32(check, buffer, device):
+    """The relay's buffers take the dtype of the payload that came first."""
+    check(torch.tensor(INDICES, device=device), *(buffer((ROWS, 3), torch.int32) for _ in range(3)), None)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20])
+def test_every_batch_size(check, buffers, device, size):
+    check(torch.arange(size, device=device) * 4 % ROWS, *buffers())
+
+
+@pytest.mark.parametrize(
+    "indices", [[0], [ROWS - 1], [3] * 4, list(range(ROWS))[::-1]], ids=["first", "last", "repeated", "backwards"]
+)
+def test_rows_may_repeat_and_come_in_any_order(check, buffers, device, indices):
+    check(torch.tensor(indices, device=device), *buffers())
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_indices_may_have_any_layout(check, buffers, device, layout, dtype):
+    check(layout(torch.tensor(INDICES, dtype=dtype, device=device)), *buffers())
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("hidden", [None, 8])
+def test_an_empty_batch_gathers_no_rows(check, buffers, device, dtype, hidden):
+    check(torch.empty(0, dtype=dtype, device=device), *buffers(hidden=hidden))
+
+
+@settings(
+    max_examples=15,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    indices=st.lists(st.integers(0, ROWS - 1), max_size=6),
+    index_dtype=st.sampled_from([torch.int32, torch.int64]),
+    topk=st.integers(1, 9),
+    hidden=st.none() | st.integers(1, 40),
+    dtype=st.sampled_from(list(SPECIAL_BITS)),
+)
+def test_any_batch(check, buffers, device, indices, index_dtype, topk, hidden, dtype):
+    check(torch.tensor(indices, dtype=index_dtype, device=device), *buffers(topk, hidden, dtype))
