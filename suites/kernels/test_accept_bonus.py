@@ -160,12 +160,10 @@ def test_candidates_and_choices_may_be_the_front_rows_of_larger_buffers(check, d
 
 
 @pytest.mark.parametrize("wrong", ["candidates", "target_top1"])
-@pytest.mark.parametrize("view", [lambda t: t[:, :5], lambda t: t.t()[:, :5]], ids=["left part", "transposed"])
+@pytest.mark.parametrize("view", [lambda wide: wide[:, :5], lambda wide: wide.t()[:5]], ids=["left part", "transposed"])
 def test_inputs_with_gaps_are_refused(device, guarded, wrong, view):
-    inputs = {name: torch.arange(25, device=device).view(5, 5) for name in ("candidates", "target_top1")}
-    inputs[wrong] = view(torch.arange(40, device=device).view(5, 8))[:5]
-    if wrong == "candidates":
-        inputs["target_top1"] = inputs["target_top1"][: len(inputs[wrong])]
+    inputs = dict(zip(("candidates", "target_top1"), verified(device, [4] * 5, 5), strict=True))
+    inputs[wrong] = view(torch.arange(40, device=device).view(5, 8))
     outputs = buffers(guarded, (5, 5))
     *first, new_seq_lens = tensors(outputs)
     with pytest.raises(ValueError, match=wrong):
