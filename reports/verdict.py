@@ -47,6 +47,8 @@ class VerdictReporter:
         return lines
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if "selftest" in report.nodeid:
+            return  # speaks of this suite, not of the SUT
         if hasattr(report, "relay_tally"):
             self.total.merge(report.relay_tally)
         for name, value in report.user_properties if report.when == "call" else ():

@@ -1,0 +1,45 @@
+"""A SUT that raises, dies or hangs is an ERROR for the schedule it happened in; the others go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.broken_copy import Edit
+from fixtures.sut import OVERLAP_UTILS
+
+PUBLISH = "        indices = future_indices\n        if indices.shape[0] == 0:\n            return  # DP idle\n"
+RARELY = "        if indices.shape[0] == 5 and int(new_seq_lens.sum()) % 7 == 3:\n            "
+
+
+def misbehaving(action: str) -> Edit:
+    """A publish that does `action` now and then."""
+    return Edit(OVERLAP_UTILS, PUBLISH, PUBLISH + RARELY + action + "\n")
+
+
+@pytest.mark.parametrize(
+    ("action", "field"),
+    [
+        ("raise RuntimeError('no room')", "exception"),
+        ("import os; os._exit(9)", "process"),
+        ("while True: pass", "process"),
+    ],
+    ids=["raises", "dies", "hangs"],
+)
+def test_misbehaviour_is_contained(action: str, field: str, broken_sut, runner_on) -> None:
+    runner = runner_on(broken_sut(misbehaving(action)), hang_limit=4.0)
+    tally = runner.seeded(seed=3, start=0, count=12)
+    assert tally.schedules == 12
+    assert 0 < len(tally.failures) < 12, "some schedules reach the fault, others do not"
+    assert {(failure["verdict"], failure["field"]) for failure in tally.failures} == {("ERROR", field)}
+    for failure in tally.failures:
+        assert Path(failure["schedule"]).is_file()
+
+
+def test_sut_that_cannot_be_imported_is_said_so(broken_sut, run_suite) -> None:
+    broken = broken_sut(Edit(OVERLAP_UTILS, "import torch\n", "import torch\nimport nothing_like_this\n"))
+    ran = run_suite("--sut", broken.root, "--schedules", "5", "-k", "streams and release")
+    assert ran.code == 1
+    assert "ERROR: the SUT raised, hung or died" in ran.text
+    assert "No module named 'nothing_like_this'" in ran.text
