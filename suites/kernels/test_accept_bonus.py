@@ -92,9 +92,9 @@ def test_every_batch_size(check, device, size):
 @pytest.mark.parametrize("bonus_dtype", BONUS_DTYPES)
 def test_an_empty_batch_writes_nothing(device, guarded, bonus_dtype):
     outputs = buffers(guarded, (4, 5), bonus_dtype)
-    nothing = torch.empty(0, 5, dtype=torch.int64, device=device)
+    candidates, target = verified(device, [0, 2, 4], 5)
     *first, new_seq_lens = (output.tensor[:0] for output in outputs)
-    kernels.accept_bonus()(nothing, nothing, *first, nothing[:, 0], new_seq_lens)
+    kernels.accept_bonus()(candidates[:0], target[:0], *first, candidates[:0, 0], new_seq_lens)
     for output in outputs:
         output.assert_untouched()
 

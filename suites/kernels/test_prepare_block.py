@@ -17,6 +17,7 @@ from oracles import verify
 
 WIDTH = 24
 MASK = 151_669
+FIRST_LOCATION = 2**30 + 1
 INT32_IDS = [0, 1, 2**15, 2**16 + 1, 2**24 + 1, 2**30, 2**31 - 1]
 IDS = {torch.int32: INT32_IDS, torch.int64: [*INT32_IDS, 2**31, 2**32 + 1, 2**62 + 3]}
 
@@ -44,19 +45,22 @@ def check(device, guarded):
 def table(device: str, rows: int, width: int = WIDTH, spare_columns: int = 0) -> torch.Tensor:
     """Cache locations, each once and none of them 0; rows after the last one used are part of it."""
     stride = width + spare_columns
-    locations = torch.arange(1, (rows + 4) * stride + 1, dtype=torch.int32, device=device)
+    locations = torch.arange((rows + 4) * stride, dtype=torch.int32, device=device) + FIRST_LOCATION
     return locations.view(rows + 4, stride)[:, :width]
 
 
 def batch(device: str, size: int, *, dtype: torch.dtype = torch.int64) -> tuple[torch.Tensor, ...]:
-    """Bonus tokens, lengths from nothing to beyond the table's width, slots out of order. No row is like another."""
-    ids = IDS[dtype]
-    bonus = [ids[i % len(ids)] for i in range(size)]
-    seq_lens = [(WIDTH - 2 + 7 * i) % (WIDTH + 3) for i in range(size)]
+    """Bonus tokens, lengths from nothing to beyond the table's width, slots out of order. No row is like another.
+
+    One more request lies behind each, so that a kernel that goes on to it shows in what it writes.
+    """
+    ids, behind = IDS[dtype], size + 1
+    bonus = [ids[i % len(ids)] for i in range(behind)]
+    seq_lens = [(WIDTH - 2 + 7 * i) % (WIDTH + 3) for i in range(behind)]
     return (
-        torch.tensor(bonus, dtype=dtype, device=device),
-        torch.tensor(seq_lens, dtype=torch.int64, device=device),
-        torch.arange(size, 0, -1, device=device),
+        torch.tensor(bonus, dtype=dtype, device=device)[:size],
+        torch.tensor(seq_lens, dtype=torch.int64, device=device)[:size],
+        torch.arange(size, -1, -1, device=device)[:size],
     )
 
 
