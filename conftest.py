@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fixtures.known import load_known
-from fixtures.profiles import PROFILES, duration, fresh_seed
+from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, duration, fresh_seed
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import Sut, SutError, locate
 from fixtures.tally import Tally
 from reports.progress import Progress
 from reports.verdict import VerdictReporter
 
+DEADLINE = pytest.StashKey[float]()
 SEED = pytest.StashKey[int]()
 SUT = pytest.StashKey[Sut]()
 TALLY = pytest.StashKey[Tally]()
@@ -55,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if not Path(name).is_file():
             raise pytest.UsageError(f"--replay {name}: no such file")
     config.stash[SEED] = _seed(config)
+    config.stash[DEADLINE] = _deadline(config)
     sys.path[:0] = config.stash[SUT].path()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(
@@ -72,10 +75,20 @@ def _seed(config: pytest.Config) -> int:
     return asked if asked is not None else fixed if fixed is not None else fresh_seed()
 
 
+def _deadline(config: pytest.Config) -> float:
+    """When a nightly run takes no new schedules; never for other profiles."""
+    if hasattr(config, "workerinput"):
+        return config.workerinput["relay_deadline"]
+    if config.getoption("profile") != "nightly":
+        return float("inf")
+    return time.time() + (config.getoption("budget") or NIGHTLY_BUDGET)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node) -> None:
-    """xdist: hand the seed to a worker."""
+    """xdist: hand seed and deadline to a worker."""
     node.workerinput["relay_seed"] = node.config.stash[SEED]
+    node.workerinput["relay_deadline"] = node.config.stash[DEADLINE]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -117,9 +130,10 @@ def explored(pytestconfig: pytest.Config) -> int:
 
 
 @pytest.fixture(scope="session")
-def fixed(pytestconfig: pytest.Config) -> bool:
-    """Whether the profile asks for the same schedules every time."""
-    return PROFILES[pytestconfig.getoption("profile")].seed is not None
+def time_left(pytestconfig: pytest.Config):
+    """Whether the nightly budget still has time; always true without one."""
+    deadline = pytestconfig.stash[DEADLINE]
+    return lambda: time.time() < deadline
 
 
 @pytest.fixture(scope="session")

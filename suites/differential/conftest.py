@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.profiles import PROFILES, chunks
+from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, budgeted_chunks, chunks
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -16,7 +16,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if wanted is not None:
             debug = wanted // 5
             release = wanted - debug
-        parts = chunks(release, debug)
+        if config.getoption("profile") == "nightly" and wanted is None:
+            workers = getattr(config, "workerinput", {}).get("workercount", 1)
+            parts = budgeted_chunks(config.getoption("budget") or NIGHTLY_BUDGET, workers)
+        else:
+            parts = chunks(release, debug)
         metafunc.parametrize("chunk", parts, ids=[str(part) for part in parts])
     if "replayed" in metafunc.fixturenames:
         metafunc.parametrize("replayed", config.getoption("replay") or ["nothing to replay"])

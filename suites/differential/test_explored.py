@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -10,13 +11,13 @@ from fixtures.draw import schedules
 from fixtures.schedule import Schedule
 
 
-def test_explored_schedules_are_bitwise_identical(explored: int, fixed: bool, release_runner, tally, sut, artifacts) -> None:
+def test_explored_schedules_are_bitwise_identical(explored: int, seed: int, release_runner, tally, sut, artifacts) -> None:
     smallest: list[tuple[Schedule, dict]] = []
     passed = []
 
+    @hypothesis.seed(seed)
     @settings(
         max_examples=explored,
-        derandomize=fixed,
         database=None,
         deadline=None,
         phases=(Phase.explicit, Phase.generate, Phase.shrink),
