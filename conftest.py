@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -33,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--budget", type=duration, metavar="TIME", help="nightly: stop drawing after 30m, 8h, ...")
     group.addoption("--hang-limit", type=float, default=60.0, metavar="S", help="seconds one schedule may take (60)")
     group.addoption("--artifacts", default="artifacts", metavar="DIR", help="where failures and the summary go")
+    group.addoption("--stalls", type=int, metavar="PERCENT", help="iterations that hold a stream (25 on a GPU, else 0)")
     group.addoption("--replay", metavar="FILE", action="append", help="run the schedule in FILE and nothing else")
 
 
@@ -42,13 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
     except SutError as error:
         raise pytest.UsageError(str(error)) from None
     device = config.getoption("device")
-    if device.split(":")[0] not in ("cpu", "cuda"):
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise pytest.UsageError(f"--device {device}: give cpu, cuda or cuda:N")
     if device != "cpu":
         import torch
 
-        if not torch.cuda.is_available():
-            raise pytest.UsageError(f"--device {device}: this machine has no CUDA device that torch can use")
+        if not torch.cuda.is_available() or int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
+            raise pytest.UsageError(f"--device {device}: torch finds {torch.cuda.device_count()} CUDA devices here")
     else:
         # The kernel suite runs SGLang's Triton kernels in this process, through the interpreter, which is
         # a process-wide switch. Runners are processes of their own and do without.
@@ -102,6 +104,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("new_contract") and item.config.stash[SUT].contract == "verified_id":
         pytest.skip("states the new contract, and this SUT has the old one (verified_id)")
+    if item.get_closest_marker("cuda") and item.config.getoption("device") == "cpu":
+        pytest.skip("needs a GPU: --device cuda")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -130,6 +134,13 @@ def explored(pytestconfig: pytest.Config) -> int:
 
 
 @pytest.fixture(scope="session")
+def stalls(pytestconfig: pytest.Config, device: str) -> int:
+    """Percent of iterations that hold a stream; a CPU has no streams to hold."""
+    asked = pytestconfig.getoption("stalls")
+    return asked if asked is not None else 25 if device.startswith("cuda") else 0
+
+
+@pytest.fixture(scope="session")
 def time_left(pytestconfig: pytest.Config):
     """Whether the nightly budget still has time; always true without one."""
     deadline = pytestconfig.stash[DEADLINE]
@@ -143,7 +154,7 @@ def contract_name(sut: Sut) -> str:
 
 @pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> str:
-    return pytestconfig.getoption("device")
+    return worker_device(pytestconfig.getoption("device"))
 
 
 @pytest.fixture(scope="session")
@@ -163,11 +174,32 @@ def tally(request: pytest.FixtureRequest) -> Tally:
     return request.node.stash.setdefault(TALLY, Tally())
 
 
+def worker_device(device: str) -> str:
+    """`cuda` spreads the xdist workers over all visible devices; `cuda:N` and `cpu` mean what they say."""
+    if device != "cuda":
+        return device
+    import torch
+
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return f"cuda:{int(worker) % torch.cuda.device_count()}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """`-n auto` on a GPU: up to sixteen processes for each device, no more than there are cores."""
+    if config.getoption("device") == "cpu":
+        return None
+    import torch
+
+    devices = 1 if ":" in config.getoption("device") else torch.cuda.device_count()
+    return max(1, min(len(os.sched_getaffinity(0)), 16 * devices))
+
+
 def _runner(pytestconfig: pytest.Config, debug: bool):
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     runner = RunnerProcess(
         sut=pytestconfig.stash[SUT],
-        device=pytestconfig.getoption("device"),
+        device=worker_device(pytestconfig.getoption("device")),
         artifacts=Path(pytestconfig.rootpath, pytestconfig.getoption("artifacts")),
         worker=worker,
         debug=debug,

@@ -8,11 +8,11 @@ from fixtures.profiles import Chunk
 from fixtures.schedule import ScheduleError, load
 
 
-def test_streams_are_bitwise_identical(chunk: Chunk, seed: int, runner_for, tally, time_left) -> None:
+def test_streams_are_bitwise_identical(chunk: Chunk, seed: int, stalls: int, runner_for, tally, time_left) -> None:
     """Each schedule of the chunk gives the oracle's transcript, value for value and dtype for dtype."""
     if not time_left():
         pytest.skip("not started: the budget is spent")
-    tally.merge(runner_for(chunk.kind).seeded(seed, chunk.start, chunk.count).to_dict())
+    tally.merge(runner_for(chunk.kind).seeded(seed, chunk.start, chunk.count, stalls=stalls).to_dict())
     report_failures(tally)
 
 
