@@ -1,0 +1,296 @@
+"""`reproduce.py`: one flat file of relay calls with literal tensors, for somebody who has torch and SGLang only.
+
+It exits 1 on a build with the fault, 0 on a right one and 2 when it could not run. Each call of a tape becomes
+a line or two; the release's own names come from the adapter's `dialect`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+Call = dict
+
+MODES = {"debug assertions": True, "release mode": False}
+WATCHDOG = 60  # seconds after the imports in which the calls of a script must be done
+WIDTH = 118
+
+
+class NotFlat(Exception):
+    """No flat script is honest for this failure; says why."""
+
+
+def flat_script(story: dict, calls: list[Call] | None, title: str, mode: str, device: str, by_worker: bool = False) -> str:
+    """The script's text. Raises NotFlat.
+
+    calls: those that matter, ending in the diverging read; None where all up to the failing one are made.
+    by_worker: draft inputs come from the worker's own factories and not straight from their class.
+    """
+    return _Script(story, calls, title, mode, device, by_worker).text()
+
+
+class _Script:
+    def __init__(
+        self, story: dict, calls: list[Call] | None, title: str, mode: str, device: str, by_worker: bool
+    ) -> None:
+        self.story, self.title, self.mode, self.device = story, title, mode, device
+        self.dialect, self.failure = story["dialect"], story["divergence"]
+        self.name = self.failure["field"]
+        self.is_read = story["read"] is not None
+        if not self.is_read and self.name not in ("exception", "assertion", "process"):
+            raise NotFlat(f"it shows in {self.name}, which no single relay call gives")
+        if calls is None and self.is_read:
+            raise NotFlat("the relay calls made one after the other do not show it; it takes the whole loop")
+        self.calls = calls if self.is_read else self._up_to_the_end()
+        self.done = {call["do"] for call in self.calls}
+        self.by_worker = by_worker or self.name in ("new_bonus", "new_seq_lens")
+
+    def _up_to_the_end(self) -> list[Call]:
+        """All calls up to the one that raised, hung or killed; the model's part is left to the literals."""
+        story, keep_host = self.story, self.failure["operation"] in ("filter", "merge", "retract", "idle")
+        calls = [call for call in story["tape"][: story["calls"]] if call["do"] != "read"]
+        drop = {"draft_block"} | (set() if keep_host else {"host_lengths"})
+        if self.failure["operation"] != "accept":
+            drop.add("accept")
+        return [call for call in calls[:-1] if call["do"] not in drop] + calls[-1:]
+
+    def text(self) -> str:
+        lines = [f'"""{self._wrapped()}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run."""']
+        lines += [*self._imports_of_python(), "", *self._child(), "try:"]
+        lines += _indented(self._set_up())
+        body, when = [], None
+        for call in self.calls:
+            if call["iteration"] != when:
+                when = call["iteration"]
+                body.append(f"# iteration {when}")
+            body += getattr(self, "_" + call["do"])(call)
+        split = len(body) if self.is_read else len(body) - len(getattr(self, "_" + self.calls[-1]["do"])(self.calls[-1]))
+        lines += _indented(body[:split])
+        lines += ["except BaseException:", "    traceback.print_exc()", "    sys.exit(2)"]
+        lines += self._verdict() if self.is_read else self._raising(body[split:])
+        return "\n".join(lines) + "\n"
+
+    def _wrapped(self) -> str:
+        return "\n".join(textwrap.wrap(self.title, WIDTH - 3)).replace('"', "'").replace("\\", "/")
+
+    # -- around the calls ---------------------------------------------------------------------------------
+
+    def _imports_of_python(self) -> list[str]:
+        names = {"os", "sys", "traceback"}
+        if not MODES[self.mode]:
+            names.discard("os")
+        if self.name == "process":
+            names |= {"faulthandler", "subprocess"}
+        lines = [f"import {name}" for name in sorted(names)]
+        return [*lines, "from types import SimpleNamespace"]
+
+    def _child(self) -> list[str]:
+        lines = []
+        if MODES[self.mode]:
+            lines.append('os.environ.update(SGLANG_IS_IN_CI="1", TORCH_COMPILE_DISABLE="1")  # SGLang\'s debug assertions')
+        if self.name == "process":
+            lines += [
+                "if len(sys.argv) == 1:  # the calls may kill their process, so a child makes them",
+                '    code = subprocess.run([sys.executable, __file__, "child"]).returncode',
+                "    sys.exit(code if code in (0, 2) else 1)",
+            ]
+        return lines
+
+    def _set_up(self) -> list[str]:
+        kind = self.device.split(":")[0]
+        lines = ["import torch"]
+        if kind == "cpu":
+            lines.append("torch.Tensor.record_stream = lambda self, stream: None  # CPU tensors have none")
+            lines.append("torch.use_deterministic_algorithms(True, warn_only=True)  # torch.empty is filled")
+        lines += ["import sglang", 'print("SGLang", sglang.__version__, "from", sglang.__file__, "torch", torch.__version__)']
+        relay = {"stash", "resolve_lengths", "resolve_inputs", "publish"} & self.done
+        drafts = {"draft_input", "idle_input"} & self.done
+        if relay:
+            names = ["FutureMap"]
+            if "stash" in self.done and self.dialect["contract"] != "verified_id":
+                names.append("RelayPayload")
+            if "resolve_inputs" in self.done:
+                names.append("resolve_forward_inputs")
+            lines.append(f"from sglang.srt.managers.overlap_utils import {', '.join(names)}")
+            lines.append("from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler")
+            lines.append("from sglang.srt.speculative.spec_info import SpeculativeAlgorithm")
+        if drafts and not (self.by_worker and "idle_input" not in self.done):
+            lines.append("from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2")
+        if "draft_input" in drafts and self.by_worker:
+            lines.append("from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2")
+        for do, functions in (("accept", self._accept_functions()), ("draft_block", ["prepare_block"])):
+            for function in functions if do in self.done else ():
+                lines.append("from {} import {}".format(*self.dialect["functions"][function]))
+        device = "" if kind == "cpu" else f', device="{self.device}"'
+        lines.append("T = torch.tensor" if not device else f"T = lambda *a, **k: torch.tensor(*a, **k).to({self.device!r})")
+        if relay:
+            lines += [
+                f'set_global_server_args_for_scheduler(ServerArgs(model_path="dummy", device="{kind}",',
+                '    speculative_algorithm="DFLASH", speculative_num_draft_tokens=4))',
+                'dflash = SpeculativeAlgorithm.from_string("DFLASH")',
+                f"pool = SimpleNamespace(req_to_token=torch.zeros(({self.story['rows']}, 8), dtype=torch.int32{device}), "
+                "req_generation=None)",
+                f"relay = FutureMap(torch.device({self.device!r}), dflash, pool, needs_cpu_seq_lens={self.story['host_lengths']})",
+            ]
+        if "draft_input" in drafts and self.by_worker:
+            lines += ["worker = object.__new__(DFlashWorkerV2)", "worker.device = torch.device(%r)" % self.device]
+        elif "draft_input" in drafts:
+            bonus = self.dialect["bonus"]
+            lines += [
+                f"def draft_input({bonus}, new_seq_lens):",
+                "    unused = torch.empty((len(new_seq_lens), 0))",
+                "    return DFlashDraftInputV2(topk_p=unused, topk_index=unused, hidden_states=unused,",
+                f"        {bonus}={bonus}, new_seq_lens=new_seq_lens)",
+            ]
+        if self.name == "process":
+            lines.append(f"faulthandler.dump_traceback_later({WATCHDOG}, exit=True)  # exits 1 where a call hangs")
+        return lines
+
+    def _verdict(self) -> list[str]:
+        wanted = self.story["wanted"]
+        dtype = wanted["dtype"]
+        lines = [f"expected = {wanted['values']}"]
+        lines += ['print("expected", expected, "got", got.tolist(), got.dtype)']
+        right = "got.tolist() == expected" + (f" and got.dtype == torch.{dtype}" if dtype else "")
+        lines += [f"if not ({right}):", f'    raise AssertionError("{self._what()}")']
+        return lines
+
+    def _what(self) -> str:
+        return f"{self.name.replace('_', ' ')} after {self.failure['operation']}: not what the relay was given"
+
+    def _raising(self, last: list[str]) -> list[str]:
+        if self.name == "process":
+            return ["", *last, "sys.exit(0)  # it came back"]
+        error = self.story["raised"]
+        lines = ["try:", *_indented(last), f"except {_caught(error)} as error:", "    traceback.print_exc()"]
+        lines += ['    raise AssertionError("the relay raised") from error']
+        return [*lines, "except BaseException:", "    traceback.print_exc()", "    sys.exit(2)"]
+
+    # -- one method for each call -------------------------------------------------------------------------
+
+    def _t(self, values: list, dtype: str = "int64") -> str:
+        if dtype == "int64" and values:
+            return f"T({values})"
+        return f"T({values}, dtype=torch.{dtype})"
+
+    def _batch(self, call: Call) -> list[str]:
+        host = f"T({call['host_lengths']})" if call["host_lengths"] else "None"
+        prompt = self._t(call["prompt"]) if call["prompt"] is not None else "None"
+        return [
+            f'batch = SimpleNamespace(device="{self.device}", enable_overlap={call["overlap"]}, spec_algorithm=dflash,',
+            f"    spec_info={call['draft']}, req_pool_indices={self._t(call['slots'])}, seq_lens={self._t(call['lengths'])},",
+            f"    req_pool_indices_cpu=torch.tensor({call['slots']}, dtype=torch.int64), seq_lens_cpu={host}, seq_lens_sum=None,",
+            f"    input_ids=None, prefill_input_ids_cpu={prompt}, mix_running_indices=None)",
+        ]
+
+    def _resolve_lengths(self, call: Call) -> list[str]:
+        return ["relay.resolve_seq_lens_cpu(batch)"]
+
+    def _resolve_inputs(self, call: Call) -> list[str]:
+        return ["resolve_forward_inputs(batch, relay)"]
+
+    def _publish(self, call: Call) -> list[str]:
+        return [f"relay.publish({self._t(call['slots'])}, {self._t(call['lengths'])})"]
+
+    def _draft_input(self, call: Call) -> list[str]:
+        bonus, lengths = self.dialect["bonus"], self._t(call["lengths"])
+        if self.by_worker:
+            stage, takes = ("prefill", "seq_lens") if call["prefill"] else ("decode", "new_seq_lens")
+            given = f"{bonus}={self._t(call['bonus'])}, {takes}={lengths}"
+            return [f"{call['name']} = worker._make_next_draft_input_{stage}({given})"]
+        return [f"{call['name']} = draft_input({self._t(call['bonus'], self.dialect['bonus_dtype'])}, {lengths})"]
+
+    def _idle_input(self, call: Call) -> list[str]:
+        return [f"{call['name']} = DFlashDraftInputV2.create_idle_input(device=torch.device({self.device!r}))"]
+
+    def _stash(self, call: Call) -> list[str]:
+        payload = call["draft"]
+        if self.dialect["contract"] != "verified_id":
+            payload = f"RelayPayload.from_draft_input({payload})"
+        return [f"relay.stash({self._t(call['slots'])}, {payload})"]
+
+    def _carry(self, call: Call) -> list[str]:
+        if call["slots"] is None:
+            return []
+        flag = [] if self.dialect["contract"] == "verified_id" else [f"{call['draft']}.future_dsa_topk_indices_available = False"]
+        return [f"{call['draft']}.future_indices = {self._t(call['slots'])}", *flag]
+
+    def _host_lengths(self, call: Call) -> list[str]:
+        names = zip(self.dialect["host_lists"], call["lists"], strict=True)
+        return [f"{call['draft']}.{name} = torch.tensor({values}, dtype=torch.int32)" for name, values in names]
+
+    def _filter(self, call: Call) -> list[str]:
+        given = [f"new_indices={self._t(call['keep'])}"]
+        given += [f"{name}={value}" for name, value in self.dialect["filter_flags"].items()]
+        if self.dialect["filter_takes_host"]:
+            given.append(f"new_indices_cpu={call['keep']}")
+        return [f"{call['draft']}.filter_batch({', '.join(given)})"]
+
+    def _merge(self, call: Call) -> list[str]:
+        return [f"{call['draft']}.merge_batch({call['other']})"]
+
+    def _accept_functions(self) -> list[str]:
+        if self.device != "cpu":
+            return ["accept_bonus"]
+        own = self.dialect["functions"]["commit_accept"][0].startswith("sglang.")
+        return ["eager_accept", "commit_accept"] if own and self.name == "out_tokens" else ["eager_accept"]
+
+    def _accept(self, call: Call) -> list[str]:
+        names = {name: function[1] for name, function in self.dialect["functions"].items()}
+        lines = [f"candidates, top1 = {self._t(call['candidates'])}, {self._t(call['top1'])}"]
+        if self.device != "cpu":
+            rows = len(call["candidates"])
+            return [
+                *lines,
+                f"accept_lens, commit_lens, bonus, out_tokens = (torch.empty({rows}, dtype=torch.int32, device=top1.device),",
+                f"    torch.empty({rows}, dtype=torch.int32, device=top1.device), torch.empty({rows}, dtype=torch.int64, "
+                "device=top1.device), torch.empty_like(top1))",
+                f"{names['accept_bonus']}(candidates, top1, accept_lens, commit_lens, bonus, out_tokens, "
+                f"{self._t(call['lengths'])}, torch.empty({rows}, dtype=torch.int64, device=top1.device))",
+            ]
+        lines.append(f"accept_lens, bonus = {names['eager_accept']}(candidates=candidates, target_predict=top1)")
+        if self.name == "out_tokens":
+            if "commit_accept" not in self._accept_functions():
+                raise NotFlat("this release computes the committed tokens inside its worker")
+            lines.append(f"out_tokens, commit_lens = {names['commit_accept']}(candidates, accept_lens, bonus)")
+        return lines
+
+    def _draft_block(self, call: Call) -> list[str]:
+        if self.device == "cpu":
+            raise NotFlat("on a CPU the worker lays out the draft block inline")
+        size = (len(call["slots"]), call["block_size"])
+        return [
+            f"block_ids, positions, cache_locs = (torch.empty({size}, dtype=torch.int64, device={self.device!r}) for _ in range(3))",
+            f"{self.dialect['functions']['prepare_block'][1]}({self._t(call['bonus'], self.dialect['bonus_dtype'])}, "
+            f"{self._t(call['lengths'])}, {self._t(call['slots'])},",
+            f"    {self._t(call['table'], 'int32')}, block_ids, positions, cache_locs, {call['mask_token']})",
+        ]
+
+    def _read(self, call: Call) -> list[str]:
+        bonus, latest, of = self.dialect["bonus"], self._latest_draft(), call.get("draft")
+        lists = ", ".join(f"{of}.{name}" for name in self.dialect["host_lists"])
+        places: dict[str, Callable[[], str]] = {
+            "future_indices": lambda: f"{of}.future_indices",
+            "reserved_lens": lambda: f"torch.cat([{lists}])",
+            "input_ids": lambda: "batch.input_ids",
+            "seq_lens": lambda: "batch.seq_lens",
+            "seq_lens_cpu": lambda: "batch.seq_lens_cpu",
+            "bonus_tokens": lambda: f"batch.spec_info.{bonus}",
+            "new_bonus": lambda: f"{latest}.{bonus}",
+            "new_seq_lens": lambda: f"{latest}.new_seq_lens",
+        }
+        return [f"got = {places.get(call['field'], lambda: call['field'])()}"]
+
+    def _latest_draft(self) -> str:
+        return next((call["name"] for call in reversed(self.calls) if call["do"] == "draft_input"), "")
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return ["    " + line for line in lines]
+
+
+def _caught(error: str) -> str:
+    """The exception to catch: by its builtin name, or whatever comes where it has none."""
+    import builtins
+
+    return error if isinstance(getattr(builtins, error, None), type) else "Exception"

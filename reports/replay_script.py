@@ -1,0 +1,48 @@
+"""`reproduce.py` where no flat script is honest: it replays the schedule through this suite, and says so."""
+
+from __future__ import annotations
+
+TEMPLATE = '''"""{title}
+
+This replays schedule.json through the differential-testing suite, whose folder it takes as its argument:
+    python reproduce.py FOLDER-OF-THE-SUITE
+No flat script of SGLang calls is honest here: {why}.
+Exit 1: the fault is there; 0: it is not; 2: this could not run.
+"""
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+KIND = {kind!r}
+suite = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("RELAY_SUITE", "."))
+found = importlib.util.find_spec("sglang")
+if found is None or not (suite / "suites/differential").is_dir():
+    print("no sglang to import" if found is None else f"{{suite}} is not the suite's folder")
+    sys.exit(2)
+root = pathlib.Path(found.submodule_search_locations[0]).parent
+schedule = pathlib.Path(__file__).resolve().with_name("schedule.json")
+with tempfile.TemporaryDirectory() as scratch:
+    command = [sys.executable, "-m", "pytest", "suites/differential", "--replay", str(schedule), "--sut", str(root)]
+    command += ["--device", {device!r}, "--artifacts", scratch]
+    environment = dict(os.environ, PYTHONPATH="")
+    code = subprocess.run(command, cwd=suite, env=environment).returncode
+    try:
+        summary = json.loads(pathlib.Path(scratch, "summary.json").read_text())
+    except OSError:
+        sys.exit(2)
+print("SGLang", summary["sut"]["release"], "from", root)
+if any([f["field"].split(",")[0], f["operation"]] == KIND for f in summary["failures"]):
+    sys.exit(1)
+sys.exit(0 if code == 0 and summary["verdict"] in ("PASS", "known") else 2)
+'''
+
+
+def replay_script(title: str, why: str, failure: dict, device: str) -> str:
+    """The script's text. why: no flat one is honest, in words that end a sentence."""
+    kind = [failure["field"].split(",")[0], failure["operation"]]
+    safe = title.replace('"', "'").replace("\\", "/")
+    return TEMPLATE.format(title=safe, why=why, kind=kind, device=device)

@@ -1,0 +1,259 @@
+"""A reproducer: a folder that a maintainer who has never seen this suite can read and run.
+
+`schedule.json` replays in this suite, `reproduce.py` runs without it, `README.md` goes into an issue,
+`timeline.svg` shows the way of the wrong value. The script is run before it is handed out: on the SUT it must
+exit 1, on an intact release of the same version 0; where that could not be done the README says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fixtures.artifacts import suite_version, write_atomically
+from fixtures.runner_process import RunnerProcess
+from fixtures.sut import Sut, SutError, locate
+from reports.flat_script import NotFlat, flat_script
+from reports.minimize import Minimized, kind_of
+from reports.replay_script import replay_script
+from reports.timeline import timeline_svg, way_of_the_value
+
+STORY_LIMIT = 30.0
+SCRIPT_LIMIT = 300.0
+FAULT, RIGHT = 1, 0
+
+
+@dataclass
+class Reproducer:
+    """folder: where it is. on_sut, on_intact: exit codes of its script, None where it was not run."""
+
+    folder: Path
+    failure: dict
+    flat: bool
+    lines: int
+    on_sut: int | None
+    on_intact: int | None
+
+    def verified(self) -> bool:
+        return self.on_sut == FAULT and self.on_intact in (RIGHT, None)
+
+
+def first_wrong_call(story: dict) -> str:
+    """The relay call after which the SUT's state or answer is wrong for the first time."""
+    if story["written"]:
+        return story["written"]["call"]
+    until = story["calls"] if story["read"] is None else story["read"]
+    calls = [call["do"] for call in story["tape"][:until] if call["do"] not in ("batch", "read", "host_lengths", "carry")]
+    return calls[-1] if calls else "start"
+
+
+def key_of(story: dict) -> tuple[str, ...]:
+    """Two failures with the same key are one: verdict, field, operation and the first call that went wrong."""
+    return (*kind_of(story["divergence"]), first_wrong_call(story))
+
+
+def name_of(key: tuple[str, ...]) -> str:
+    """A folder name: `bonus_tokens-after-resolve_inputs-from-stash`."""
+    _, field, operation, call = key
+    return re.sub(r"[^\w.-]+", "_", f"{field}-after-{operation}-from-{call}")
+
+
+def write_reproducer(
+    folder: Path, minimized: Minimized, runner: RunnerProcess, intact: Sut | None = None, verify: bool = True
+) -> Reproducer:
+    """Write the folder of one minimized failure, below `folder`. Raises RunnerFailed.
+
+    intact: a right build of the same release, to check the script on.
+    """
+    mode = "debug assertions" if runner.debug else "release mode"
+    story = runner.job("story", document=minimized.text, limit=STORY_LIMIT)
+    if story["divergence"] is None:
+        story["divergence"] = minimized.failure  # it only shows beside other runs; the picture still helps
+    here = folder / name_of(key_of(story))
+    here.mkdir(parents=True, exist_ok=True)
+    write_atomically(here / "schedule.json", minimized.text + "\n")
+    write_atomically(here / "timeline.svg", timeline_svg(story))
+    run = _Runs(here / "reproduce.py", runner.sut, intact) if verify else None
+    text, flat, on_sut, on_intact = _script(story, minimized, runner, mode, run)
+    write_atomically(here / "reproduce.py", text)
+    made = Reproducer(here, story["divergence"], flat is None, text.count("\n"), on_sut, on_intact)
+    write_atomically(here / "README.md", readme(story, minimized, runner, made, mode, flat or "", intact))
+    facts = {"suite_version": suite_version(), "mode": mode, "sut": runner.sut.to_dict(), "divergence": story["divergence"]}
+    facts |= {"key": key_of(story), "one_minimal": minimized.complete, "exit_on_sut": on_sut, "exit_on_intact": on_intact}
+    write_atomically(here / "divergence.json", json.dumps(facts, indent=2))
+    return made
+
+
+def intact_release(sut: Sut) -> Sut | None:
+    """The release that a broken or changed build says it is, where this machine has it."""
+    try:
+        found = locate(sut.release) if sut.release else None
+    except SutError:
+        return None
+    return found if found is not None and found.digest != sut.digest else None
+
+
+class _Runs:
+    """Runs a script as its reader will: a fresh interpreter with one SGLang in front."""
+
+    def __init__(self, file: Path, sut: Sut, intact: Sut | None) -> None:
+        self.file, self.sut, self.intact = file, sut, intact
+
+    def __call__(self, text: str) -> tuple[int | None, int | None]:
+        write_atomically(self.file, text)
+        on_sut = exit_of(self.file, self.sut)
+        return on_sut, exit_of(self.file, self.intact) if self.intact is not None and on_sut == FAULT else None
+
+
+def exit_of(script: Path, sut: Sut) -> int | None:
+    """The exit code of a script with this SGLang; None when it did not end in time."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_", "SGLANG_"))}
+    environment["PYTHONPATH"] = os.pathsep.join(sut.path())
+    command = [sys.executable, "-W", "ignore", str(script)]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=SCRIPT_LIMIT, check=False, cwd=script.parent)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode
+
+
+def _script(
+    story: dict, minimized: Minimized, runner: RunnerProcess, mode: str, run: Callable | None
+) -> tuple[str, str | None, int | None, int | None]:
+    """The shortest script that shows the fault: its text, None or why it is no flat one, and its exit codes."""
+    title = _title(story, runner.sut)
+    calls = None
+    if story["read"] is not None:
+        everything = [call for call in story["tape"][: story["read"]] if call["do"] != "read"] + [story["tape"][story["read"]]]
+        calls = everything if runner.debug else runner.job("calls_that_matter", story=story)
+    why = "a script of the relay calls was made and does not show it"
+    for by_worker in (False, True):
+        try:
+            text = flat_script(story, calls, title, mode, runner.device, by_worker)
+        except NotFlat as reason:
+            why = str(reason)
+            break
+        if run is None:
+            return text, None, None, None
+        on_sut, on_intact = run(text)
+        if on_sut == FAULT and on_intact in (RIGHT, None):
+            return text, None, on_sut, on_intact
+    text = replay_script(title, why, story["divergence"], runner.device)
+    on_sut, on_intact = (None, None) if run is None else run(text)
+    return text, why, on_sut, on_intact
+
+
+def _title(story: dict, sut: Sut) -> str:
+    failure = story["divergence"]
+    if failure["field"] in ("exception", "assertion"):
+        seen = f"{failure['operation']} raises {story['raised'] or 'an exception'}"
+    elif failure["field"] == "process":
+        seen = f"a relay call does not come back: {failure['actual']}"
+    else:
+        seen = f"{failure['field']} after {failure['operation']}: expected {failure['expected']}, got {failure['actual']}"
+    return f"{sut.title()}, speculative-decoding relay (DFlash): {seen}"
+
+
+# -- README -----------------------------------------------------------------------------------------------
+
+
+def readme(
+    story: dict, minimized: Minimized, runner: RunnerProcess, made: Reproducer, mode: str, not_flat: str, intact: Sut | None
+) -> str:
+    """What goes into an issue."""
+    failure, sut = story["divergence"], runner.sut
+    requests, iterations = minimized.size()
+    if not_flat:
+        script = f"`reproduce.py` replays the schedule through the suite, because no flat script is honest here: {not_flat}."
+    else:
+        script = f"`reproduce.py` ({made.lines} lines) needs torch and SGLang only: `PYTHONPATH=<folder with sglang> python reproduce.py`."
+    lines = [
+        f"# {_title(story, sut)}",
+        "",
+        f"**What differs.** {_sentence(failure)}",
+        "",
+        "**What happens** " + f"({_count(requests, 'request')}, {_count(iterations, 'iteration')}; the smallest schedule found"
+        + (", nothing in it can be left out)" if minimized.complete else f"; {minimized.stopped}, it may not be the smallest)"),
+        "",
+        *story_in_words(story),
+        "",
+        "![timeline](timeline.svg)",
+        "",
+        "**How to run.** " + script + " It exits 1 on a build with the fault, 0 on a right one, 2 when it could not run.",
+        "In the suite: `tox -e replay -- schedule.json --sut <release or folder>`.",
+        "",
+        f"**Checked.** {_checked(made, intact)}",
+        "",
+        "| | |",
+        "| --- | --- |",
+        f"| SGLang | {sut.title()}, contract `{sut.contract}`, relay files `{sut.digest}` |",
+        f"| mode, device | {mode}, {runner.identity.get('device', runner.device)} |",
+        f"| torch | {runner.identity.get('torch', 'unknown')} |",
+        f"| suite | {suite_version()} |",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _sentence(failure: dict) -> str:
+    where = f"In iteration {failure['iteration']}, " if failure["iteration"] >= 0 else ""
+    who = f"for request {failure['request']} (slot {failure['slot']}), " if failure["request"] >= 0 and failure["slot"] >= 0 else ""
+    if failure["field"] in ("exception", "assertion"):
+        return f"{where}{failure['operation']} raises: `{_public(failure['actual'])}`."
+    return (
+        f"{where}{who}`{failure['field']}` after {failure['operation']} is `{_public(failure['actual'])}`; "
+        f"it should be `{failure['expected']}`."
+    )
+
+
+def _public(words: str) -> str:
+    """Paths of this machine, down to the package."""
+    return re.sub(r"/\S*?/(?=sglang/)", "", words)
+
+
+def story_in_words(story: dict) -> list[str]:
+    """One line for each iteration up to the divergence."""
+    failure, lines = story["divergence"], []
+    entries = {entry[0]: entry for entry in story["entries"]}
+    last = failure["iteration"]
+    for when in sorted(set(entries) | {op[0] for op in story["operations"]}):
+        if 0 <= last < when:
+            break
+        words = [_operation_words(name, slots) for at, name, slots in story["operations"] if at == when and name not in ("prefill", "extend", "decode")]
+        if when in entries:
+            _, mode, requests, slots = entries[when]
+            pairs = ", ".join(f"request {r} in slot {s}" for r, s in zip(requests, slots, strict=True))
+            words.append(f"{'prefill' if mode == 'extend' else mode} of {pairs}")
+        lines.append(f"{len(lines) + 1}. Iteration {when}: {'; '.join(words)}.")
+    written, read = way_of_the_value(story)
+    if written:
+        lines.append(f"{len(lines) + 1}. The first wrong value is written in iteration {written.iteration}: {written.word} (slot {story['written']['slot']}).")
+    if read:
+        lines.append(f"{len(lines) + 1}. It is seen in iteration {read.iteration}, request {read.request}: {read.word}.")
+    return lines
+
+
+def _operation_words(name: str, slots: list[int]) -> str:
+    left = f" leaves slots {', '.join(map(str, slots))}" if slots else ""
+    return {"merge": "two batches merge", "filter": "a filter", "retract": "a retraction", "idle": "an idle batch runs"}.get(name, name) + left
+
+
+def _checked(made: Reproducer, intact: Sut | None) -> str:
+    if made.on_sut is None:
+        return "`reproduce.py` was not run."
+    lines = [f"`reproduce.py` exited {made.on_sut} on this build"]
+    if made.on_intact is not None:
+        lines.append(f" and {made.on_intact} on the intact {intact.title()}")
+    else:
+        lines.append("; no intact release of this version was at hand to run it on")
+    return "".join(lines) + "."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
