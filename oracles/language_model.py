@@ -6,7 +6,7 @@ changes every later token of that request. All arithmetic is wrapping int64: exa
 device. `autoregressive` computes the same chain once more in plain integers, one token after the other,
 from the request alone: it shares nothing with the batched model but the constants and this definition:
 
-    digest(n) = salt + sum over i < n of mix(kv[i]) * STEP**i        next(n) = mix(digest(n)) >> 33, modulo vocab
+    digest(n) = salt + sum over i < n of mix(kv[i]) * STEP**i        next(n) = mix(digest(n)) >> 32, modulo vocab
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def pack(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 
 def mix(x: torch.Tensor) -> torch.Tensor:
-    """Scatter the bits of int64 values; the same for every shape."""
+    """Scatter the bits of int64 values; the same for every shape. The result is never negative: bits 32 ... 62 are usable."""
     x = x * MULTIPLIERS[0]
     x ^= x >> 32
     x *= MULTIPLIERS[1]
@@ -60,7 +60,7 @@ def next_tokens(
     width = locations.shape[1]
     digests = (mix(torch.take(kv, locations)) * powers[:width]).cumsum(1)
     chosen = digests.gather(1, ends.clamp(0, width - 1)) + salts[:, None]
-    return ((mix(chosen) >> 33) & (2**TOKEN_BITS - 1)) % vocab
+    return ((mix(chosen) >> 32) & (2**TOKEN_BITS - 1)) % vocab
 
 
 def propose(truth: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, right: torch.Tensor, vocab: int) -> torch.Tensor:
@@ -81,7 +81,7 @@ def autoregressive(prompt: list[int], salt: int, vocab: int, length: int) -> lis
     tokens, digest, power = list(prompt), salt, 1
     for position in range(length):
         if position == len(tokens):
-            tokens.append((_mix(_signed(digest)) >> 33 & (2**TOKEN_BITS - 1)) % vocab)
+            tokens.append((_mix(_signed(digest)) >> 32 & (2**TOKEN_BITS - 1)) % vocab)
         digest += _mix((tokens[position] << POSITION_BITS) + position) * power
         power = _signed(power * STEP)
     return tokens[:length]
