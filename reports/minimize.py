@@ -1,141 +1,33 @@
 """Make a failing schedule small: 1-minimal, with the same kind of failure.
 
 1-minimal: no single request, iteration, event, stall or flag can be taken out, and no number lowered to 0, to
-1, to its half or by one, without the failure going away or becoming another kind. The search works on the
-schedule's document with every default spelled out. Passes are small functions that propose smaller documents;
-they go round until a whole round changes nothing, and the last two try every single part.
+1, to its half or by one, without the failure going away or becoming another kind.
+
+    python -m reports.minimize FILE [--sut RELEASE|PATH] [--seconds N] [--out DIR]
 """
 
 from __future__ import annotations
 
-import hashlib
+import argparse
 import json
+import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
+from fixtures.schedule import ScheduleError, load
+from reports.reduction import Search, Stopped, spelled_out, text_of, to_a_fixpoint
 
-from fixtures.contained import SILENT
-from fixtures.runner_process import RunnerFailed, RunnerProcess
-from fixtures.schedule import Iteration, Schedule, parse
+if TYPE_CHECKING:
+    from fixtures.runner_process import RunnerProcess
 
-Document = dict
-Path = tuple
-
-PLAIN_ITERATION = Iteration().model_dump(mode="json")
-FLAGS = {"overlap": True, "host_lengths": False, "result_first": False, "idle": False}
-ISOLATED_LIMIT = 10.0  # seconds for one schedule while it is not known how long one takes
-
-
-def kind_of(failure: dict) -> tuple[str, str, str]:
-    """What stays the same while a failure is minimized: verdict, field and operation.
-
-    Where a stream goes wrong is no part of it; whether a process ended or hung is.
-    """
-    name = failure["field"].split(",")[0]
-    if name == "process":
-        name = "hang" if SILENT in failure["actual"] else "death"
-    return failure["verdict"], name, failure["operation"]
-
-
-def spelled_out(text: str) -> Document:
-    """The document with every default in its place. Raises ScheduleError."""
-    return parse(text).model_dump(mode="json")
-
-
-def text_of(document: Document) -> str:
-    """The schedule's own form of a document. Raises ValidationError where it is none."""
-    return Schedule.model_validate_json(json.dumps(document)).to_json()
-
-
-class Stopped(Exception):
-    """The time is over."""
+SECONDS = 120.0
 
 
 class DoesNotFail(Exception):
     """Nothing goes wrong with the schedule on this SUT."""
-
-
-class Trials:
-    """Runs schedules on one SUT, in forks once a schedule has killed or hung it.
-
-    Called with a schedule's text; gives its failure, or None.
-    """
-
-    def __init__(self, runner: RunnerProcess) -> None:
-        self.runner = runner
-        self.can_fork = runner.device == "cpu"
-        self.isolated = True  # until the first one has come back
-        self.slowest = 0.0
-
-    def __call__(self, text: str) -> dict | None:
-        if not self.can_fork:
-            return next(iter(self.runner.schedule(text, save=False).failures), None)
-        begin = time.monotonic()
-        try:
-            failure = self._candidate(text)
-        except RunnerFailed:
-            self.isolated = True
-            failure = self._candidate(text)
-        if failure is None or failure["field"] != "process":
-            self.slowest = max(self.slowest, time.monotonic() - begin)
-        return failure
-
-    def first(self, text: str) -> dict | None:
-        failure = self(text)
-        self.isolated = failure is not None and failure["field"] == "process"
-        return failure
-
-    def _candidate(self, text: str) -> dict | None:
-        limit = max(1.0, 20 * self.slowest) if self.slowest else ISOLATED_LIMIT
-        return self.runner.job("candidate", document=text, isolated=self.isolated, limit=min(limit, ISOLATED_LIMIT))
-
-
-@dataclass
-class Search:
-    """The smallest failing document so far, and the way to a smaller one.
-
-    try_schedule: gives the failure of a schedule's text, or None. deadline: on `time.monotonic`'s clock.
-    progress: called after each trial.
-    """
-
-    best: Document
-    failure: dict
-    try_schedule: Callable[[str], dict | None]
-    deadline: float
-    progress: Callable[[Search], None] = lambda search: None
-    tried: int = 0
-    seen: set[bytes] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.seen.add(_digest(text_of(self.best)))
-
-    def attempt(self, candidate: Document) -> bool:
-        """Take `candidate` as the best when it is a schedule and fails in the same way. Raises Stopped."""
-        try:
-            text = text_of(candidate)
-        except ValidationError:
-            return False
-        digest = _digest(text)
-        if digest in self.seen:
-            return False
-        if time.monotonic() > self.deadline:
-            raise Stopped
-        failure = self.try_schedule(text)
-        self.seen.add(digest)
-        self.tried += 1
-        same = failure is not None and kind_of(failure) == kind_of(self.failure)
-        if same:
-            self.best, self.failure = candidate, failure
-        self.progress(self)
-        return same
-
-    def requests(self) -> list[dict]:
-        return self.best["requests"]
-
-    def iterations(self) -> list[dict]:
-        return self.best["iterations"]
 
 
 @dataclass
@@ -158,13 +50,15 @@ class Minimized:
 def minimize(
     text: str,
     runner: RunnerProcess,
-    seconds: float = 120.0,
+    seconds: float = SECONDS,
     progress: Callable[[Search], None] = lambda search: None,
 ) -> Minimized:
     """The smallest schedule found that fails as `text` does; on Ctrl-C or when `seconds` are over, the best so far.
 
     Raises ScheduleError for a text that is no schedule, DoesNotFail, RunnerFailed.
     """
+    from reports.trials import Trials  # it starts processes and needs torch; a bad file is refused without
+
     document = spelled_out(text)
     runner.start()
     begin = time.monotonic()
@@ -184,222 +78,88 @@ def minimize(
     return Minimized(text_of(search.best), search.failure, search.tried, spent, not stopped, stopped)
 
 
-def to_a_fixpoint(search: Search) -> None:
-    """All passes, round after round, until one round changes nothing."""
-    while True:
-        before = search.best
-        for reduce in PASSES:
-            reduce(search)
-        if search.best is before:
-            return
+def main(words: list[str] | None = None) -> int:
+    """Exit 0 when a reproducer was written, 1 when nothing goes wrong here, 2 for a file or SUT that cannot be used."""
+    asked = _arguments(words)
+    try:
+        text = load(asked.file).to_json()
+    except ScheduleError as error:
+        print(error, file=sys.stderr)
+        return 2
+    from fixtures.runner_process import RunnerFailed, RunnerProcess
+    from fixtures.sut import SutError, locate
+    from reports.reproducer import intact_release, write_reproducer
+
+    kept = _kept_beside(asked.file)
+    wanted = asked.sut or kept.get("sut", {}).get("root")
+    try:
+        sut = locate(wanted)
+    except SutError as error:
+        print(error, file=sys.stderr)
+        return 2
+    mode = asked.mode or ("debug" if kept.get("mode") == "debug assertions" else "release")
+    print(f"SUT: {sut.title()}, {sut.root}, {mode} mode, {asked.device}", file=sys.stderr)
+    runner = RunnerProcess(sut=sut, device=asked.device, artifacts=asked.out, worker="minimize", debug=mode == "debug")
+    try:
+        with _Bar() as bar:
+            minimized = minimize(text, runner, asked.seconds, bar)
+        made = write_reproducer(asked.out / "reproducers", minimized, runner, intact_release(sut))
+    except DoesNotFail as error:
+        print(f"{asked.file}: {error}; it failed elsewhere? give --sut and --mode", file=sys.stderr)
+        return 1
+    except RunnerFailed as error:
+        print(error, file=sys.stderr)
+        return 2
+    finally:
+        runner.close()
+    requests, iterations = minimized.size()
+    print(made.failure["line"])
+    print(f"{requests} requests, {iterations} iterations, {minimized.tried} schedules tried in {minimized.seconds:.1f} s")
+    if not minimized.complete:
+        print(f"perhaps not the smallest: {minimized.stopped}")
+    print(f"reproduce.py: {'flat' if made.flat else 'replays through the suite'}, {made.checked()}")
+    print(made.folder)
+    return 0
 
 
-# -- the passes -------------------------------------------------------------------------------------------
+def _arguments(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m reports.minimize", description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, help="a failing schedule; divergence.json beside it names its SUT and mode")
+    parser.add_argument("--sut", metavar="RELEASE|PATH", help="SGLang it fails on; by default the one it failed on, or the pinned one")
+    parser.add_argument("--mode", choices=("release", "debug"), help="without or with SGLang's debug assertions")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="stop after N seconds with the best so far (120)")
+    parser.add_argument("--out", type=Path, default=Path("artifacts"), metavar="DIR", help="where `reproducers/` goes (artifacts)")
+    return parser.parse_args(words)
 
 
-def cut_after_divergence(search: Search) -> None:
-    """What comes after the first divergence cannot have caused it."""
-    last = search.failure["iteration"]
-    if last < 0:
-        return
-    cut = replaced(search.best, ("iterations",), search.iterations()[: last + 1])
-    early = [request for request in search.requests() if request["arrive"] <= last]
-    search.attempt(replaced(cut, ("requests",), early)) or search.attempt(cut)
+def _kept_beside(file: Path) -> dict:
+    """What the run that found the failure wrote about it, or nothing."""
+    try:
+        kept = json.loads(file.with_name("divergence.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    sut = kept.get("sut") if isinstance(kept, dict) else None
+    known = isinstance(sut, dict) and isinstance(sut.get("root"), str) and Path(sut["root"], "sglang").is_dir()
+    return kept if known else {}
 
 
-def shorten_requests(search: Search) -> None:
-    """Prompts, budgets, shared prefixes and arrivals of all requests at once: the least, else half, and half again."""
-    for name, least in (("budget", 1), ("prompt", 1), ("shared", 0), ("family", 0), ("arrive", 0)):
-        while any(request[name] > least for request in search.requests()):
-            if not (search.attempt(_all_requests(search, name, lambda value, low=least: low)) or search.attempt(
-                _all_requests(search, name, lambda value, low=least: max(low, value // 2))
-            )):
-                break
+class _Bar:
+    """Schedules tried and the size of the best, on a terminal and in a log."""
+
+    def __enter__(self) -> _Bar:
+        from tqdm import tqdm
+
+        self.bar = tqdm(unit=" schedules", dynamic_ncols=True, mininterval=0.5 if sys.stderr.isatty() else 10)
+        return self
+
+    def __call__(self, search: Search) -> None:
+        self.bar.set_postfix_str(f"best: {len(search.requests())} requests, {len(search.iterations())} iterations", refresh=False)
+        self.bar.update()
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.close()
 
 
-def simplify_patterns(search: Search) -> None:
-    """Acceptance patterns of all requests: none, all drafts wrong, the first number alone."""
-    for simpler in (lambda pattern: [], lambda pattern: [0], lambda pattern: pattern[:1]):
-        if any(len(request["accept"]) > len(simpler(request["accept"])) for request in search.requests()):
-            search.attempt(_all_requests(search, "accept", lambda pattern, to=simpler: min(pattern, to(pattern), key=len)))
-
-
-def drop_requests(search: Search) -> None:
-    drop_blocks(search, ("requests",))
-
-
-def drop_iterations(search: Search) -> None:
-    """Blocks of iterations, with later arrivals moved up by as much, and without."""
-    drop_blocks(search, ("iterations",), _without_iterations)
-    drop_blocks(search, ("iterations",))
-
-
-def plain_iterations(search: Search) -> None:
-    """Blocks of iterations in which nothing is chosen."""
-    size = len(search.iterations())
-    while size:
-        for start in range(len(search.iterations()) - size, -size, -size):
-            iterations = search.iterations()
-            block = slice(max(0, start), start + size)
-            if any(iteration != PLAIN_ITERATION for iteration in iterations[block]):
-                plain = [PLAIN_ITERATION] * len(iterations[block])
-                search.attempt(replaced(search.best, ("iterations",), spliced(iterations, block, plain)))
-        size //= 2
-
-
-def shrink_run(search: Search) -> None:
-    """Scheduler, block, page, slots, pool, vocabulary and salt, each at its least at once."""
-    least = {"overlap": True, "block_size": 1, "page_size": 1, "slots": 1, "spare_pages": 0, "host_lengths": False}
-    for name, value in ({"salt": 0} | least | {"vocab": 2}).items():
-        if search.best["run"][name] != value:
-            search.attempt(replaced(search.best, ("run", name), value))
-
-
-def remove_stalls(search: Search) -> None:
-    if any(iteration["stalls"] for iteration in search.iterations()):
-        bare = [iteration | {"stalls": []} for iteration in search.iterations()]
-        search.attempt(replaced(search.best, ("iterations",), bare))
-
-
-def renumber(search: Search) -> None:
-    """Request ids 0, 1, ... in their order, with the aborts that name them; arrivals one after the other."""
-    ids = {identity: rank for rank, identity in enumerate(sorted(request["id"] for request in search.requests()))}
-    requests = [request | {"id": ids[request["id"]]} for request in search.requests()]
-    iterations = [
-        iteration | {"abort": [ids[identity] for identity in iteration["abort"] if identity in ids]}
-        for iteration in search.iterations()
-    ]
-    if any(identity != rank for identity, rank in ids.items()):
-        search.attempt(search.best | {"requests": requests, "iterations": iterations})
-    ranks = {arrive: rank for rank, arrive in enumerate(sorted({request["arrive"] for request in search.requests()}))}
-    if any(arrive != rank for arrive, rank in ranks.items()):
-        search.attempt(_all_requests(search, "arrive", ranks.__getitem__))
-
-
-def remove_each(search: Search) -> None:
-    """Every single part: list elements, flags, the choice of how many to admit."""
-    for path in list(removable(search.best))[::-1]:
-        # Later parts first: what an earlier removal shifts has been tried by then.
-        search.attempt(without(search.best, path))
-
-
-def lower_each(search: Search) -> None:
-    """Every number: to 0, 1, its half or one less; where its half is too low, to the least that works by halving."""
-    for path in list(numbers(search.best)):
-        value = at(search.best, path)
-        while any(
-            search.attempt(replaced(search.best, path, lower)) for lower in (0, 1, value // 2, value - 1) if lower < value
-        ):
-            value = at(search.best, path)
-            low = value // 2
-            while value - low > 1:
-                middle = (low + value) // 2
-                if search.attempt(replaced(search.best, path, middle)):
-                    value = middle
-                else:
-                    low = middle
-
-
-PASSES = (
-    cut_after_divergence,
-    shorten_requests,
-    drop_requests,
-    cut_after_divergence,
-    plain_iterations,
-    drop_iterations,
-    simplify_patterns,
-    shrink_run,
-    remove_stalls,
-    renumber,
-    remove_each,
-    lower_each,
-)
-
-
-# -- documents --------------------------------------------------------------------------------------------
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=12).digest()
-
-
-def at(document: object, path: Path) -> object:
-    for key in path:
-        document = document[key]
-    return document
-
-
-def replaced(document: object, path: Path, value: object) -> object:
-    """A copy with `value` at `path`; what lies beside the path is shared."""
-    if not path:
-        return value
-    inner = replaced(document[path[0]], path[1:], value)
-    if isinstance(document, dict):
-        return document | {path[0]: inner}
-    return spliced(document, slice(path[0], path[0] + 1), [inner])
-
-
-def spliced(values: list, block: slice, new: list) -> list:
-    return values[: block.start] + new + values[block.stop :]
-
-
-def removable(document: object, path: Path = ()) -> Iterator[Path]:
-    """Paths of list elements, of flags that are set, and of an admission that is limited."""
-    if isinstance(document, list):
-        for place, inner in enumerate(document):
-            yield (*path, place)
-            yield from removable(inner, (*path, place))
-    elif isinstance(document, dict):
-        for name, inner in document.items():
-            if name in FLAGS and inner != FLAGS[name] or name == "admit" and inner is not None:
-                yield (*path, name)
-            else:
-                yield from removable(inner, (*path, name))
-
-
-def without(document: Document, path: Path) -> Document:
-    """A copy without the part at `path`: no such element, or the flag as it is when nobody sets it."""
-    *parent, last = path
-    holder = at(document, tuple(parent))
-    if isinstance(holder, list):
-        return replaced(document, tuple(parent), spliced(holder, slice(last, last + 1), []))
-    return replaced(document, path, FLAGS.get(last))
-
-
-def numbers(document: object, path: Path = ()) -> Iterator[Path]:
-    """Paths of all numbers above 0 but the version."""
-    if isinstance(document, bool) or path == ("version",):
-        return
-    if isinstance(document, int) and document > 0:
-        yield path
-    elif isinstance(document, list):
-        for place, inner in enumerate(document):
-            yield from numbers(inner, (*path, place))
-    elif isinstance(document, dict):
-        for name, inner in document.items():
-            yield from numbers(inner, (*path, name))
-
-
-def drop_blocks(search: Search, path: Path, drop: Callable[[Document, slice], Document] | None = None) -> None:
-    """Blocks of a list, from all of it down to single elements, the last first."""
-    drop = drop or (lambda document, block: replaced(document, path, spliced(at(document, path), block, [])))
-    size = len(at(search.best, path))
-    while size:
-        end = len(at(search.best, path))
-        while end > 0:
-            search.attempt(drop(search.best, slice(max(0, end - size), end)))
-            end -= size
-        size //= 2
-
-
-def _without_iterations(document: Document, block: slice) -> Document:
-    count = block.stop - block.start
-    requests = [
-        request | {"arrive": max(block.start, request["arrive"] - count) if request["arrive"] > block.start else request["arrive"]}
-        for request in document["requests"]
-    ]
-    return document | {"requests": requests, "iterations": spliced(document["iterations"], block, [])}
-
-
-def _all_requests(search: Search, name: str, change: Callable) -> Document:
-    return search.best | {"requests": [request | {name: change(request[name])} for request in search.requests()]}
+if __name__ == "__main__":
+    sys.exit(main())

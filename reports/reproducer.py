@@ -20,7 +20,8 @@ from fixtures.artifacts import suite_version, write_atomically
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import Sut, SutError, locate
 from reports.flat_script import NotFlat, flat_script
-from reports.minimize import Minimized, kind_of
+from reports.minimize import Minimized
+from reports.reduction import kind_of
 from reports.replay_script import replay_script
 from reports.timeline import timeline_svg, way_of_the_value
 
@@ -42,6 +43,13 @@ class Reproducer:
 
     def verified(self) -> bool:
         return self.on_sut == FAULT and self.on_intact in (RIGHT, None)
+
+    def checked(self, intact: str = "the intact release") -> str:
+        """What is known of the script, in words."""
+        if self.on_sut is None:
+            return "not run"
+        beside = f"{self.on_intact} on {intact}" if self.on_intact is not None else "not run on an intact release (none at hand)"
+        return f"exited {self.on_sut} on this build, {beside}"
 
 
 def first_wrong_call(story: dict) -> str:
@@ -188,7 +196,7 @@ def readme(
         "**How to run.** " + script + " It exits 1 on a build with the fault, 0 on a right one, 2 when it could not run.",
         "In the suite: `tox -e replay -- schedule.json --sut <release or folder>`.",
         "",
-        f"**Checked.** {_checked(made, intact)}",
+        f"**Checked.** `reproduce.py` {made.checked(f'the intact {intact.title()}' if intact else '')}.",
         "",
         "| | |",
         "| --- | --- |",
@@ -242,17 +250,6 @@ def story_in_words(story: dict) -> list[str]:
 def _operation_words(name: str, slots: list[int]) -> str:
     left = f" leaves slots {', '.join(map(str, slots))}" if slots else ""
     return {"merge": "two batches merge", "filter": "a filter", "retract": "a retraction", "idle": "an idle batch runs"}.get(name, name) + left
-
-
-def _checked(made: Reproducer, intact: Sut | None) -> str:
-    if made.on_sut is None:
-        return "`reproduce.py` was not run."
-    lines = [f"`reproduce.py` exited {made.on_sut} on this build"]
-    if made.on_intact is not None:
-        lines.append(f" and {made.on_intact} on the intact {intact.title()}")
-    else:
-        lines.append("; no intact release of this version was at hand to run it on")
-    return "".join(lines) + "."
 
 
 def _count(number: int, noun: str) -> str:

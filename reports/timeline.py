@@ -11,7 +11,8 @@ from dataclasses import dataclass
 SVG = "http://www.w3.org/2000/svg"
 LAUNCHES = {"prefill", "extend", "decode"}
 MOST_COLUMNS = 10
-LEFT, TOP, WIDE, HIGH, GAP = 92, 62, 118, 54, 10
+LEFT, TOP, WIDE, HIGH, GAP = 92, 62, 134, 54, 10
+CHANNEL = 22  # between two columns, for the arrow
 MIN_WIDTH = 440
 STYLE = """
 :root { --ink: #1f2328; --quiet: #59636e; --line: #d1d9e0; --cell: #f6f8fa; --new: #ddf4ff; --bad: #cf222e; --pale: #ffebe9; --page: #ffffff }
@@ -83,7 +84,8 @@ class _Picture:
         self.rows = {request: place for place, request in enumerate(sorted(seen))}
         self.written, self.read = way_of_the_value(story)
         self.notes = self._notes()
-        self.width = max(MIN_WIDTH, LEFT + len(self.columns) * WIDE + GAP)
+        longest = max(len(words) for words, _ in self.notes)
+        self.width = max(MIN_WIDTH, LEFT + len(self.columns) * WIDE, 24 + int(7.2 * longest))
         self.height = TOP + len(self.rows) * (HIGH + GAP) + 20 + 18 * len(self.notes)
 
     def text(self) -> str:
@@ -113,7 +115,7 @@ class _Picture:
         if self.read:
             notes.append((f"seen: iteration {self.read.iteration}, request {self.read.request}: {self.read.word}", "bad"))
         if not notes:
-            notes.append((_cut(failure["line"], 90), "bad"))
+            notes.append((_cut(failure["line"], 110), "bad"))
         elif not self.written and failure["field"] not in ("exception", "assertion"):
             notes.append(("no row of the relay's buffers is wrong before: the value went wrong where it was read", "quiet"))
         if self.left_out:
@@ -124,16 +126,16 @@ class _Picture:
         for when, column in self.columns.items():
             self._text(self._x(column) + 2, 22, f"iteration {when}", "mode")
             names = [name for at, name, _ in self.story["operations"] if at == when and name not in LAUNCHES]
-            self._text(self._x(column) + 2, 39, ", ".join(dict.fromkeys(names)) or "\u2013", "quiet")
+            self._text(self._x(column) + 2, 39, ", ".join(dict.fromkeys(names)), "quiet")
         self._add("line", {"class": "rule", "x1": "12", "x2": str(self.width - 12), "y1": "50", "y2": "50"})
 
     def _cell(self, when: int, request: int, slot: int, mode: str) -> None:
         x, y = self._x(self.columns[when]), self._y(self.rows[request])
         places = [place for place in (self.written, self.read) if place and (place.iteration, place.request) == (when, request)]
         kind = "wrong" if places else "cell prefill" if mode == "extend" else "cell"
-        self._add("rect", {"class": kind, "x": str(x), "y": str(y), "width": str(WIDE - GAP), "height": str(HIGH), "rx": "5"})
+        self._add("rect", {"class": kind, "x": str(x), "y": str(y), "width": str(WIDE - CHANNEL), "height": str(HIGH), "rx": "5"})
         self._text(x + 9, y + 20, "prefill" if mode == "extend" else mode, "mode")
-        self._text(x + WIDE - GAP - 9, y + 20, f"slot {slot}", "quiet", anchor="end")
+        self._text(x + WIDE - CHANNEL - 9, y + 20, f"slot {slot}", "quiet", anchor="end")
         word = " and ".join(["written wrong" if place is self.written else "seen wrong" for place in places])
         self._text(x + 9, y + 41, word, "bad")
 
@@ -143,7 +145,7 @@ class _Picture:
         if len(ends) < 2 or ends[0].iteration == ends[1].iteration:
             return
         (x1, y1), (x2, y2) = ((self._x(self.columns[end.iteration]), self._y(self.rows[end.request])) for end in ends)
-        x1, y1, y2 = x1 + WIDE - GAP, y1 + HIGH - 16, y2 + HIGH - 16
+        x1, y1, y2 = x1 + WIDE - CHANNEL, y1 + HIGH - 16, y2 + HIGH - 16
         bend = max(6, (x2 - x1) // 2)
         self._add("path", {"class": "way", "d": f"M{x1} {y1} C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 6} {y2}"})
         self._add("path", {"class": "head", "d": f"M{x2 - 1} {y2} l-8 -4 v8 z"})
