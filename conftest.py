@@ -195,7 +195,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return max(1, min(len(os.sched_getaffinity(0)), 16 * devices))
 
 
-def _runner(pytestconfig: pytest.Config, debug: bool):
+def _runner(pytestconfig: pytest.Config, debug: bool = False, sanitizer: bool = False):
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     runner = RunnerProcess(
         sut=pytestconfig.stash[SUT],
@@ -203,6 +203,7 @@ def _runner(pytestconfig: pytest.Config, debug: bool):
         artifacts=Path(pytestconfig.rootpath, pytestconfig.getoption("artifacts")),
         worker=worker,
         debug=debug,
+        sanitizer=sanitizer,
         hang_limit=pytestconfig.getoption("hang_limit"),
     )
     yield runner
@@ -212,13 +213,19 @@ def _runner(pytestconfig: pytest.Config, debug: bool):
 @pytest.fixture(scope="session")
 def release_runner(pytestconfig: pytest.Config):
     """A process with the SUT as users run it."""
-    yield from _runner(pytestconfig, debug=False)
+    yield from _runner(pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def debug_runner(pytestconfig: pytest.Config):
     """A process with the SUT's debug assertions on."""
     yield from _runner(pytestconfig, debug=True)
+
+
+@pytest.fixture(scope="session")
+def sanitized_runner(pytestconfig: pytest.Config):
+    """A process with the SUT under PyTorch's CUDA sanitizer."""
+    yield from _runner(pytestconfig, sanitizer=True)
 
 
 @pytest.fixture

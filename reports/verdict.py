@@ -83,7 +83,7 @@ class VerdictReporter:
         if self._silent():
             return
         word = self.word()
-        good = word in ("PASS", "known")
+        good = word in ("PASS", "known", "SKIPPED")
         terminalreporter.section("relay verdict", sep="=", bold=True)
         terminalreporter.write_line(self.headline(word), bold=True, green=good, red=not good)
         for line in self.block():
@@ -102,6 +102,8 @@ class VerdictReporter:
             return "INTERRUPTED"
         if self.shortages():
             return "INCOMPLETE"
+        if not (self.passed or self.total.schedules):
+            return "SKIPPED"
         return "known" if self.known else "PASS"
 
     def headline(self, word: str) -> str:
@@ -111,6 +113,7 @@ class VerdictReporter:
             "DIVERGED": "the SUT does not do what the old relay did",
             "ERROR": "the SUT raised, hung or died, or the suite could not run it",
             "INTERRUPTED": "stopped; what follows is what was seen so far",
+            "SKIPPED": "nothing could run here",
             "INCOMPLETE": "no difference found, but the run did not exercise enough to say PASS",
         }[word]
         return f"{word}: {meaning}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
