@@ -7,6 +7,7 @@ exit 1, on an intact release of the same version 0; where that could not be done
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -16,13 +17,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tqdm import tqdm
+
 from fixtures.artifacts import suite_version, write_atomically
-from fixtures.runner_process import RunnerProcess
+from fixtures.runner_process import RunnerFailed, RunnerProcess
+from fixtures.schedule import ScheduleError, load
 from fixtures.sut import Sut, SutError, locate
 from reports.flat_script import NotFlat, flat_script
-from reports.minimize import Minimized
+from reports.minimize import SECONDS, Minimized, minimize
+from reports.page import write_page
 from reports.reduction import kind_of
 from reports.replay_script import replay_script
+from reports.summary import SummaryError
 from reports.timeline import timeline_svg, way_of_the_value
 
 STORY_LIMIT = 30.0
@@ -94,6 +100,7 @@ def write_reproducer(
     write_atomically(here / "README.md", readme(story, minimized, runner, made, mode, flat or "", intact))
     facts = {"suite_version": suite_version(), "mode": mode, "sut": runner.sut.to_dict(), "divergence": story["divergence"]}
     facts |= {"key": key_of(story), "one_minimal": minimized.complete, "exit_on_sut": on_sut, "exit_on_intact": on_intact}
+    facts["checked"] = made.checked()
     write_atomically(here / "divergence.json", json.dumps(facts, indent=2))
     return made
 
@@ -254,3 +261,65 @@ def _operation_words(name: str, slots: list[int]) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+# -- a whole run ------------------------------------------------------------------------------------------
+
+
+def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float) -> list[Reproducer]:
+    """A reproducer for every distinct divergence among the failures that a run left in `artifacts`."""
+    runners: dict[tuple[str, bool], RunnerProcess] = {}
+    made: dict[tuple, Reproducer] = {}
+    try:
+        for file, kept in tqdm(_failures(artifacts), unit="failure", disable=None):
+            its = sut or locate(kept["sut"]["root"])
+            debug = kept["mode"] == "debug assertions"
+            runner = runners.setdefault((its.root, debug), RunnerProcess(its, device, artifacts, "reproducer", debug))
+            text = load(file).to_json()
+            story = runner.job("story", document=text, limit=STORY_LIMIT)
+            if story["divergence"] is None or key_of(story) in made:
+                continue
+            made[key_of(story)] = None
+            minimized = minimize(text, runner, seconds)
+            one = write_reproducer(artifacts / "reproducers", minimized, runner, intact_release(its))
+            made[key_of(story)] = one
+            print(f"{one.failure['line']}\n  {one.folder}: reproduce.py {one.checked()}")
+    finally:
+        for runner in runners.values():
+            runner.close()
+    return [one for one in made.values() if one is not None]
+
+
+def _failures(artifacts: Path) -> list[tuple[Path, dict]]:
+    """Schedules that a run saved, the short ones first, with what it wrote about them."""
+    found = []
+    for file in (artifacts / "failures").glob("*/schedule.json"):
+        try:
+            found.append((file.stat().st_size, file, json.loads(file.with_name("divergence.json").read_text(encoding="utf-8"))))
+        except (OSError, ValueError) as error:
+            print(f"{file.parent}: passed over ({error})", file=sys.stderr)
+    return [(file, kept) for _, file, kept in sorted(found, key=lambda one: one[:2])]
+
+
+def main(words: list[str] | None = None) -> int:
+    """Exit 0 when every distinct failure has its reproducer, 2 when something cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m reports.reproducer", description="A reproducer for every distinct divergence of a run, and its page."
+    )
+    parser.add_argument("artifacts", nargs="?", type=Path, default=Path("artifacts"), help="what the run left (artifacts)")
+    parser.add_argument("--sut", metavar="RELEASE|PATH", help="SGLang to use instead of the one that failed")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="time to minimize each (120)")
+    asked = parser.parse_args(words)
+    try:
+        sut = locate(asked.sut) if asked.sut else None
+        made = reproduce_run(asked.artifacts, sut, asked.device, asked.seconds)
+        print(f"{len(made)} distinct divergences; {write_page(asked.artifacts)}")
+    except (RunnerFailed, ScheduleError, SummaryError, SutError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

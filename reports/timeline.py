@@ -11,7 +11,7 @@ from dataclasses import dataclass
 SVG = "http://www.w3.org/2000/svg"
 LAUNCHES = {"prefill", "extend", "decode"}
 MOST_COLUMNS = 10
-LEFT, TOP, WIDE, HIGH, GAP = 92, 62, 134, 54, 10
+LEFT, TOP, WIDE, HIGH, GAP = 92, 62, 134, 62, 10
 CHANNEL = 22  # between two columns, for the arrow
 MIN_WIDTH = 440
 STYLE = """
@@ -97,7 +97,7 @@ class _Picture:
         self._add("rect", {"class": "page", "width": "100%", "height": "100%", "rx": "6"})
         self._heads()
         for request, row in self.rows.items():
-            self._text(12, self._y(row) + 24, f"request {request}", "mode")
+            self._text(12, self._y(row) + 35, f"request {request}", "mode")
         for when, entry in self.entries.items():
             if when in self.columns:
                 for request, slot in zip(entry[2], entry[3], strict=True):
@@ -117,7 +117,7 @@ class _Picture:
         if not notes:
             notes.append((_cut(failure["line"], 110), "bad"))
         elif not self.written and failure["field"] not in ("exception", "assertion"):
-            notes.append(("no row of the relay's buffers is wrong before: the value went wrong where it was read", "quiet"))
+            notes.append(("no row of the relay's buffers is wrong before: it went wrong where it was read", "quiet"))
         if self.left_out:
             notes.append((f"iterations {self.left_out[0]} to {self.left_out[-1]} are left out", "quiet"))
         return notes
@@ -136,8 +136,8 @@ class _Picture:
         self._add("rect", {"class": kind, "x": str(x), "y": str(y), "width": str(WIDE - CHANNEL), "height": str(HIGH), "rx": "5"})
         self._text(x + 9, y + 20, "prefill" if mode == "extend" else mode, "mode")
         self._text(x + WIDE - CHANNEL - 9, y + 20, f"slot {slot}", "quiet", anchor="end")
-        word = " and ".join(["written wrong" if place is self.written else "seen wrong" for place in places])
-        self._text(x + 9, y + 41, word, "bad")
+        for line, place in enumerate(places):
+            self._text(x + 9, y + 38 + 16 * line, "written wrong" if place is self.written else "seen wrong", "bad")
 
     def _way(self) -> None:
         """A dashed arrow from where the value was written to where it was read."""
@@ -145,7 +145,7 @@ class _Picture:
         if len(ends) < 2 or ends[0].iteration == ends[1].iteration:
             return
         (x1, y1), (x2, y2) = ((self._x(self.columns[end.iteration]), self._y(self.rows[end.request])) for end in ends)
-        x1, y1, y2 = x1 + WIDE - CHANNEL, y1 + HIGH - 16, y2 + HIGH - 16
+        x1, y1, y2 = x1 + WIDE - CHANNEL, y1 + HIGH // 2, y2 + HIGH // 2
         bend = max(6, (x2 - x1) // 2)
         self._add("path", {"class": "way", "d": f"M{x1} {y1} C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 6} {y2}"})
         self._add("path", {"class": "head", "d": f"M{x2 - 1} {y2} l-8 -4 v8 z"})

@@ -1,0 +1,113 @@
+"""`report.html`: one self-contained page for a run, written from its `summary.json` and its reproducers.
+
+    python -m reports.page [ARTIFACTS]
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from fixtures.artifacts import write_atomically
+from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
+from reports.reduction import kind_of
+from reports.summary import Failure, Summary, SummaryError, read_summary
+
+PAIR_MINIMUM = 20
+MOST_GROUPS = 40
+MEANINGS = {
+    "PASS": "no difference found",
+    "known": "no difference found but reviewed ones",
+    "DIVERGED": "the SUT does not do what the old relay did",
+    "ERROR": "the SUT raised, hung or died, or the suite could not run it",
+    "INTERRUPTED": "stopped; this is what was seen so far",
+    "INCOMPLETE": "no difference found, but the run did not exercise enough to say PASS",
+}
+TONES = {"PASS": "good", "known": "good", "INCOMPLETE": "fair", "INTERRUPTED": "fair"}
+
+
+def page_of(summary: Summary, reproducers: list[dict]) -> str:
+    """The page, as HTML. reproducers: what `read_reproducers` gives."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    most = max(summary.events.values(), default=0) or 1
+    events = [
+        {"name": name, "text": text, "count": summary.events.get(name, 0), "percent": 100 * summary.events.get(name, 0) // most}
+        for name, text in EVENTS.items()
+    ]
+    return environment.get_template("page.html.jinja").render(
+        s=summary,
+        sut=f"SGLang {summary.sut.release or 'of unknown release'}" + (f", commit {summary.sut.commit}" if summary.sut.commit else ""),
+        meaning=MEANINGS[summary.verdict],
+        tone=TONES.get(summary.verdict, "bad"),
+        broken=len(summary.checks.failed) + len(summary.checks.errors),
+        events=events,
+        pairs=[
+            {"name": a, "counts": [None if (a, b) in IMPOSSIBLE_PAIRS else summary.pairs.get(f"{a}>{b}", 0) for b in EVENTS]}
+            for a in EVENTS
+        ],
+        minimum=PAIR_MINIMUM,
+        window=WINDOW,
+        groups=_groups(summary.failures, reproducers),
+    )
+
+
+def _groups(failures: list[Failure], reproducers: list[dict]) -> list[dict]:
+    """Failures by kind, the most frequent first; each with the reproducers of that kind."""
+    kinds: dict[tuple, list[Failure]] = {}
+    for failure in failures:
+        kinds.setdefault(kind_of(failure.model_dump()), []).append(failure)
+    most_first = sorted(kinds.items(), key=lambda item: -len(item[1]))[:MOST_GROUPS]
+    return [
+        {"first": alike[0], "count": len(alike), "reproducers": [one for one in reproducers if one["kind"] == kind]}
+        for kind, alike in most_first
+    ]
+
+
+def read_reproducers(artifacts: Path) -> list[dict]:
+    """kind, line, folder, checked and picture (a data URL) of each reproducer of a run."""
+    found = []
+    for file in sorted((artifacts / "reproducers").glob("*/divergence.json")):
+        try:
+            facts = json.loads(file.read_text(encoding="utf-8"))
+            picture = base64.b64encode(file.with_name("timeline.svg").read_bytes()).decode()
+            failure = facts["divergence"]
+            found.append(
+                {
+                    "kind": kind_of(failure),
+                    "line": failure["line"],
+                    "folder": str(file.parent),
+                    "checked": facts["checked"],
+                    "picture": f"data:image/svg+xml;base64,{picture}",
+                }
+            )
+        except (OSError, ValueError, KeyError) as error:
+            print(f"{file.parent}: left out of the page ({error})", file=sys.stderr)
+    return found
+
+
+def write_page(artifacts: Path) -> Path:
+    """Write `report.html` beside `summary.json`. Raises SummaryError."""
+    summary = read_summary(artifacts / "summary.json")
+    return write_atomically(artifacts / "report.html", page_of(summary, read_reproducers(artifacts)))
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m reports.page", description=__doc__.splitlines()[0])
+    parser.add_argument("artifacts", nargs="?", type=Path, default=Path("artifacts"), help="folder with summary.json (artifacts)")
+    try:
+        print(write_page(parser.parse_args(words).artifacts))
+    except SummaryError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
