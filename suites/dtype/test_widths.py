@@ -33,6 +33,13 @@ def test_relay_keeps_ids(release_runner, handed_over: str) -> None:
 
 
 @pytest.mark.new_contract
+def test_relay_keeps_lengths(release_runner) -> None:
+    """Lengths around every power of two, longer than any schedule's, come back from publish and resolve as they went in."""
+    lengths = sorted({max(2**bit + step, 1) for bit in range(40) for step in (-1, 0, 1)})
+    assert release_runner.job("relay_lengths", lengths=lengths) == {"device": lengths, "host": lengths}
+
+
+@pytest.mark.new_contract
 def test_relay_is_int64_from_draft_input_to_gather(widths: dict) -> None:
     relay = {name: width for name, width in widths["stations"].items() if name not in STATIONS_OF_THE_WORKER}
     assert {name: width for name, width in relay.items() if width != "int64"} == {}
