@@ -113,9 +113,10 @@ def test_the_first_candidate_is_not_compared(check, device):
     assert accepted.accept_lens.tolist() == [0, 3, 4]
 
 
-def test_ids_that_differ_in_one_bit_only_do_not_match(check, device):
+@pytest.mark.parametrize("first_id", [1, 2**30, 2**61])
+def test_ids_that_differ_in_one_bit_only_do_not_match(check, device, first_id):
     bits = [0, 7, 8, 15, 16, 17, 23, 24, 25, 30, 31, 32, 33, 47, 53, 62]
-    candidates, target = verified(device, [2] * len(bits), 3)
+    candidates, target = verified(device, [2] * len(bits), 3, first_id=first_id)
     for row, bit in enumerate(bits):
         candidates[row, 1] ^= 1 << bit
     assert check(candidates, target).accept_lens.tolist() == [0] * len(bits)
