@@ -43,6 +43,7 @@ class _Script:
             raise NotFlat("the relay calls made one after the other do not show it; it takes the whole loop")
         self.calls = calls if self.is_read else self._up_to_the_end()
         self.done = {call["do"] for call in self.calls}
+        self.looked = False  # whether the relay's state was looked at before an idle batch
         self.by_worker = by_worker or self.name in ("new_bonus", "new_seq_lens")
 
     def _up_to_the_end(self) -> list[Call]:
@@ -64,7 +65,8 @@ class _Script:
                 when = call["iteration"]
                 body.append(f"# iteration {when}")
             body += getattr(self, "_" + call["do"])(call)
-        split = len(body) if self.is_read else len(body) - len(getattr(self, "_" + self.calls[-1]["do"])(self.calls[-1]))
+        last = getattr(self, "_" + self.calls[-1]["do"])(self.calls[-1])
+        split = len(body) if self.is_read else len(body) - len(last)
         lines += _indented(body[:split])
         lines += ["except BaseException:", "    traceback.print_exc()", "    sys.exit(2)"]
         lines += self._verdict() if self.is_read else self._raising(body[split:])
@@ -103,7 +105,7 @@ class _Script:
             lines.append("torch.Tensor.record_stream = lambda self, stream: None  # CPU tensors have none")
             lines.append("torch.use_deterministic_algorithms(True, warn_only=True)  # torch.empty is filled")
         lines += ["import sglang", 'print("SGLang", sglang.__version__, "from", sglang.__file__, "torch", torch.__version__)']
-        relay = {"stash", "resolve_lengths", "resolve_inputs", "publish"} & self.done
+        relay = {"stash", "resolve_lengths", "resolve_inputs", "publish", "relay_state"} & self.done
         drafts = {"draft_input", "idle_input"} & self.done
         if relay:
             names = ["FutureMap"]
@@ -216,8 +218,24 @@ class _Script:
         return [f"{call['draft']}.future_indices = {self._t(call['slots'])}", *flag]
 
     def _host_lengths(self, call: Call) -> list[str]:
-        names = zip(self.dialect["host_lists"], call["lists"], strict=True)
-        return [f"{call['draft']}.{name} = torch.tensor({values}, dtype=torch.int32)" for name, values in names]
+        lists, sums = self.dialect["host_lists"], self.dialect["host_sums"]
+        lines = [
+            f"{call['draft']}.{name} = torch.tensor({values}, dtype=torch.int32)"
+            for name, values in zip(lists, call["lists"], strict=True)
+        ]
+        summed = zip(sums, call["lists"][-len(sums) :], strict=True)
+        return lines + [f"{call['draft']}.{name} = {sum(values)}" for name, values in summed]
+
+    def _relay_state(self, call: Call) -> list[str]:
+        if not self.looked:
+            self.looked = True
+            return ["before = {n: (v, v.clone() if torch.is_tensor(v) else v) for n, v in vars(relay).items()}"]
+        self.looked = False
+        return [
+            "changed = [n for n, v in vars(relay).items() if n not in before or (not torch.equal(before[n][1], v)",
+            "    if torch.is_tensor(v) and before[n][0] is v else before[n][0] is not v and before[n][1] is not v)]",
+            'print("changed:", changed)',
+        ]
 
     def _filter(self, call: Call) -> list[str]:
         given = [f"new_indices={self._t(call['keep'])}"]
@@ -269,10 +287,15 @@ class _Script:
     def _read(self, call: Call) -> list[str]:
         bonus, latest, of = self.dialect["bonus"], self._latest_draft(), call.get("draft")
         lists = ", ".join(f"{of}.{name}" for name in self.dialect["host_lists"])
+        sums = ", ".join(f"{of}.{name}" for name in self.dialect["host_sums"])
         places: dict[str, Callable[[], str]] = {
             "future_indices": lambda: f"{of}.future_indices",
             "reserved_lens": lambda: f"torch.cat([{lists}])",
-            "input_ids": lambda: "batch.input_ids",
+            "reserved_sum": lambda: f"torch.tensor([{sums}])",
+            "carried_lens": lambda: f"{of}.new_seq_lens",
+            "seq_lens_sum": lambda: "torch.tensor([-1 if batch.seq_lens_sum is None else batch.seq_lens_sum])",
+            "relay_state": lambda: "torch.tensor([len(changed)])",
+            "input_ids": lambda: "batch.seq_lens[:0] if batch.input_ids is None else batch.input_ids",
             "seq_lens": lambda: "batch.seq_lens",
             "seq_lens_cpu": lambda: "batch.seq_lens_cpu",
             "bonus_tokens": lambda: f"batch.spec_info.{bonus}",
@@ -282,7 +305,7 @@ class _Script:
         return [f"got = {places.get(call['field'], lambda: call['field'])()}"]
 
     def _latest_draft(self) -> str:
-        return next((call["name"] for call in reversed(self.calls) if call["do"] == "draft_input"), "")
+        return next((call["name"] for call in reversed(self.calls) if call["do"] in ("draft_input", "idle_input")), "")
 
 
 def _indented(lines: list[str]) -> list[str]:

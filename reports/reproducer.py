@@ -22,7 +22,7 @@ from tqdm import tqdm
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.runner_process import RunnerFailed, RunnerProcess
 from fixtures.schedule import ScheduleError, load
-from fixtures.sut import Sut, SutError, locate
+from fixtures.sut import ROOT, Sut, SutError, locate
 from reports.flat_script import NotFlat, flat_script
 from reports.minimize import SECONDS, Minimized, minimize
 from reports.page import write_page
@@ -63,7 +63,7 @@ def first_wrong_call(story: dict) -> str:
     if story["written"]:
         return story["written"]["call"]
     until = story["calls"] if story["read"] is None else story["read"]
-    calls = [call["do"] for call in story["tape"][:until] if call["do"] not in ("batch", "read", "host_lengths", "carry")]
+    calls = [call["do"] for call in story["tape"][:until] if call["do"] not in ("batch", "read", "relay_state", "host_lengths", "carry")]
     return calls[-1] if calls else "start"
 
 
@@ -129,7 +129,7 @@ class _Runs:
 def exit_of(script: Path, sut: Sut) -> int | None:
     """The exit code of a script with this SGLang; None when it did not end in time."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_", "SGLANG_"))}
-    environment["PYTHONPATH"] = os.pathsep.join(sut.path())
+    environment |= {"PYTHONPATH": os.pathsep.join(sut.path()), "RELAY_SUITE": str(ROOT)}
     command = [sys.executable, "-W", "ignore", str(script)]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=SCRIPT_LIMIT, check=False, cwd=script.parent)
@@ -235,7 +235,7 @@ def _public(words: str) -> str:
 def story_in_words(story: dict) -> list[str]:
     """One line for each iteration up to the divergence."""
     failure, lines = story["divergence"], []
-    entries = {entry[0]: entry for entry in story["entries"]}
+    entries = {entry[0]: entry for entry in story["entries"] if entry[2]}
     last = failure["iteration"]
     for when in sorted(set(entries) | {op[0] for op in story["operations"]}):
         if 0 <= last < when:

@@ -76,7 +76,7 @@ class _Picture:
         self.story = story
         last = story["divergence"]["iteration"]
         entries = [entry for entry in story["entries"] if last < 0 or entry[0] <= last]
-        self.entries = {entry[0]: entry for entry in entries}
+        self.entries = {entry[0]: entry for entry in entries if entry[2]}
         whens = sorted(set(self.entries) | {op[0] for op in story["operations"] if last < 0 or op[0] <= last} | ({last} - {-1}))
         self.left_out = whens[: max(0, len(whens) - MOST_COLUMNS)]
         self.columns = {when: place for place, when in enumerate(whens[-MOST_COLUMNS:])}
