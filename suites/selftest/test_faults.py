@@ -1,0 +1,70 @@
+"""The suite is awake: every planted fault is caught where it should be, and the intact SUT raises nothing.
+
+All faults of a kind share one runner. The counts are those of the gate's own schedules, so they are the same
+on every machine. Faults whose lane or level does not exist yet are listed as waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from fixtures.faults import CATALOGUE, FAMILIES, WAITING, Fault
+from fixtures.sut import ROOT
+
+SEED, WITHIN = 1, 200
+MEDIAN = 50
+
+pytestmark = pytest.mark.new_contract
+
+
+def seen_in(*suites: str) -> list[Fault]:
+    return [fault for fault in CATALOGUE.values() if fault.seen_in in suites]
+
+
+def test_the_catalogue_covers_its_families() -> None:
+    assert len(CATALOGUE) == sum(len(family.faults) for family in FAMILIES), "two faults have one name"
+    assert {family.name: len(family.faults) for family in FAMILIES if len(family.faults) < 3} == {}
+    assert len([fault for fault in CATALOGUE.values() if not fault.waits]) >= 40
+    whole = {family.name for family in FAMILIES if all(fault.waits for fault in family.faults)}
+    assert whole == {"streams", "mixed batches"}, "a family that waits as a whole is named here"
+    assert {fault.seen_in for fault in CATALOGUE.values() if fault.waits} <= set(WAITING)
+
+
+@pytest.mark.parametrize("kind", ["release", "debug"])
+def test_schedules_catch_every_fault(kind: str, runner_for) -> None:
+    """And no two faults at one site diverge alike for the first time, so none is counted twice."""
+    runner = runner_for(kind)
+    missed, needed, first = [], [], {}
+    for fault in seen_in(kind):
+        tried = runner.job("fault", fault=fault.name, seed=SEED, start=0, count=WITHIN)
+        if tried["caught"] is None:
+            missed.append(fault.name)
+            continue
+        needed.append(tried["schedules"])
+        first.setdefault((fault.site, tried["schedules"], tried["caught"]["line"]), []).append(fault.name)
+    assert missed == []
+    assert [names for names in first.values() if len(names) > 1] == []
+    assert statistics.median(needed) < MEDIAN
+
+
+@pytest.mark.parametrize("kind", ["release", "debug"])
+def test_the_intact_sut_raises_nothing(kind: str, runner_for) -> None:
+    tally = runner_for(kind).seeded(SEED, 0, WITHIN)
+    assert tally.schedules == WITHIN
+    assert [failure["line"] for failure in tally.failures] == []
+
+
+def test_other_suites_catch_their_faults(sut) -> None:
+    """The suites that check something else than streams, run as they are with the fault in place."""
+    pairs = [[fault.name, fault.seen_in] for fault in seen_in("dtype", "structure", "unconditional", "kernels")]
+    command = [sys.executable, "-W", "ignore", "-m", "fixtures.faults.in_suites", "--sut", sut.root]
+    done = subprocess.run(command, cwd=ROOT, input=json.dumps(pairs), capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    tried = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [[one["fault"], one["suite"]] for one in tried] == pairs
+    assert [one["fault"] for one in tried if not one["caught"]] == [], done.stderr[-3000:]
