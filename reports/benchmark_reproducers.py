@@ -55,12 +55,11 @@ def measure(name: str, broken: BrokenRelay, out: Path, intact: Sut, rivals: bool
         left = [what for what, schedule in steps if same_kind(trials(schedule.to_json()), kind)]
         checked = time.monotonic() - begin
         made = write_reproducer(out / "reproducers" / name, minimized, runner, intact)
-        requests, iterations = minimized.size()
         result = {
             "name": name,
             "kind": kind,
             "drawn": [len(found.requests), len(found.iterations), len(found.to_json())],
-            "minimized": [requests, iterations, len(minimized.text)],
+            "minimized": [len(smallest.requests), made.iterations, len(minimized.text)],
             "tried": minimized.tried,
             "seconds": round(minimized.seconds, 2),
             "complete": minimized.complete,
@@ -144,7 +143,7 @@ def hypothesis_alone(trials: Trials, kind: tuple) -> dict:
 def _rival(trials: Trials, best: Schedule, tried: int, begin: float, ended: bool) -> dict:
     seconds = round(time.monotonic() - begin, 2)
     failure = trials(best.to_json())
-    size = [len(best.requests), max(failure["iteration"] + 1, 0) or len(best.iterations), len(best.to_json())]
+    size = [len(best.requests), failure["iteration"] + 1, len(best.to_json())]
     return {"found": True, "size": size, "tried": tried, "seconds": seconds, "ended": ended}
 
 
@@ -170,7 +169,7 @@ def table(results: list[dict]) -> str:
 
 
 def _size(size: list) -> str:
-    return f"{size[0]:g} × {size[1]:g}, {size[2]:g} B"
+    return f"{size[0]:g} × {size[1]:g}, {size[2]:g} B".replace(" 0,", " ?,")
 
 
 def _rival_cell(rival: dict | None) -> str:

@@ -29,19 +29,19 @@ from reports.page import write_page
 from reports.reduction import kind_of
 from reports.replay_script import replay_script
 from reports.summary import SummaryError
-from reports.timeline import timeline_svg, way_of_the_value
+from reports.timeline import last_iteration, timeline_svg, way_of_the_value
 
-STORY_LIMIT = 30.0
 SCRIPT_LIMIT = 300.0
 FAULT, RIGHT = 1, 0
 
 
 @dataclass
 class Reproducer:
-    """folder: where it is. on_sut, on_intact: exit codes of its script, None where it was not run."""
+    """folder: where it is. iterations: up to the divergence. on_sut, on_intact: exit codes of its script, None where it was not run."""
 
     folder: Path
     failure: dict
+    iterations: int
     flat: bool
     lines: int
     on_sut: int | None
@@ -86,7 +86,7 @@ def write_reproducer(
     intact: a right build of the same release, to check the script on.
     """
     mode = "debug assertions" if runner.debug else "release mode"
-    story = runner.job("story", document=minimized.text, limit=STORY_LIMIT)
+    story = runner.job("story", document=minimized.text)
     if story["divergence"] is None:
         story["divergence"] = minimized.failure  # it only shows beside other runs; the picture still helps
     here = folder / name_of(key_of(story))
@@ -96,7 +96,7 @@ def write_reproducer(
     run = _Runs(here / "reproduce.py", runner.sut, intact) if verify else None
     text, flat, on_sut, on_intact = _script(story, minimized, runner, mode, run)
     write_atomically(here / "reproduce.py", text)
-    made = Reproducer(here, story["divergence"], flat is None, text.count("\n"), on_sut, on_intact)
+    made = Reproducer(here, story["divergence"], last_iteration(story) + 1, flat is None, text.count("\n"), on_sut, on_intact)
     write_atomically(here / "README.md", readme(story, minimized, runner, made, mode, flat or "", intact))
     facts = {"suite_version": suite_version(), "mode": mode, "sut": runner.sut.to_dict(), "divergence": story["divergence"]}
     facts |= {"key": key_of(story), "one_minimal": minimized.complete, "exit_on_sut": on_sut, "exit_on_intact": on_intact}
@@ -183,7 +183,7 @@ def readme(
 ) -> str:
     """What goes into an issue."""
     failure, sut = story["divergence"], runner.sut
-    requests, iterations = minimized.size()
+    requests, iterations = minimized.size()[0], last_iteration(story) + 1
     if not_flat:
         script = f"`reproduce.py` replays the schedule through the suite, because no flat script is honest here: {not_flat}."
     else:
@@ -234,11 +234,10 @@ def _public(words: str) -> str:
 
 def story_in_words(story: dict) -> list[str]:
     """One line for each iteration up to the divergence."""
-    failure, lines = story["divergence"], []
+    lines: list[str] = []
     entries = {entry[0]: entry for entry in story["entries"] if entry[2]}
-    last = failure["iteration"]
     for when in sorted(set(entries) | {op[0] for op in story["operations"]}):
-        if 0 <= last < when:
+        if when > last_iteration(story):
             break
         words = [_operation_words(name, slots) for at, name, slots in story["operations"] if at == when and name not in ("prefill", "extend", "decode")]
         if when in entries:
@@ -276,7 +275,7 @@ def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float)
             debug = kept["mode"] == "debug assertions"
             runner = runners.setdefault((its.root, debug), RunnerProcess(its, device, artifacts, "reproducer", debug))
             text = load(file).to_json()
-            story = runner.job("story", document=text, limit=STORY_LIMIT)
+            story = runner.job("story", document=text)
             if story["divergence"] is None or key_of(story) in made:
                 continue
             made[key_of(story)] = None

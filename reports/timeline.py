@@ -41,6 +41,14 @@ def timeline_svg(story: dict) -> str:
     return _Picture(story).text()
 
 
+def last_iteration(story: dict) -> int:
+    """The iteration in which it goes wrong; the last one where only the whole run shows it."""
+    failure = story["divergence"]
+    if failure["field"] == "process" and story["last_call"]:
+        return story["last_call"]["iteration"]
+    return failure["iteration"] if failure["iteration"] >= 0 else max((entry[0] for entry in story["entries"]), default=0)
+
+
 def way_of_the_value(story: dict) -> tuple[Place | None, Place | None]:
     """Where the first wrong value was written and where it was read; None where the run does not say."""
     failure, written = story["divergence"], story.get("written")
@@ -50,12 +58,16 @@ def way_of_the_value(story: dict) -> tuple[Place | None, Place | None]:
         if owner is not None:
             left = Place(written["iteration"], owner, f"{written['call'].replace('_', ' ')} wrote {written['actual']}, not {written['expected']}")
     when, who = failure["iteration"], failure["request"]
+    if failure["field"] == "process" and story["last_call"]:
+        when = story["last_call"]["iteration"]
     if when < 0:
         return left, None
     if who < 0:
         who = next((requests[0] for iteration, _, requests, _ in story["entries"] if iteration == when and requests), -1)
     word = failure["operation"]
-    if failure["field"] in ("exception", "assertion"):
+    if failure["field"] == "process":
+        word = f"{story['last_call']['do'].replace('_', ' ')} did not come back"
+    elif failure["field"] in ("exception", "assertion"):
         word += f" raised {story.get('raised', '')}"
     elif failure["request"] >= 0:
         word += f" gave {failure['actual']}"
@@ -74,10 +86,10 @@ def _owner(story: dict, slot: int, until: int) -> int | None:
 class _Picture:
     def __init__(self, story: dict) -> None:
         self.story = story
-        last = story["divergence"]["iteration"]
-        entries = [entry for entry in story["entries"] if last < 0 or entry[0] <= last]
+        last = last_iteration(story)
+        entries = [entry for entry in story["entries"] if entry[0] <= last]
         self.entries = {entry[0]: entry for entry in entries if entry[2]}
-        whens = sorted(set(self.entries) | {op[0] for op in story["operations"] if last < 0 or op[0] <= last} | ({last} - {-1}))
+        whens = sorted(set(self.entries) | {op[0] for op in story["operations"] if op[0] <= last} | {last})
         self.left_out = whens[: max(0, len(whens) - MOST_COLUMNS)]
         self.columns = {when: place for place, when in enumerate(whens[-MOST_COLUMNS:])}
         seen = {request for when in self.columns if when in self.entries for request in self.entries[when][2]}
@@ -116,7 +128,7 @@ class _Picture:
             notes.append((f"seen: iteration {self.read.iteration}, request {self.read.request}: {self.read.word}", "bad"))
         if not notes:
             notes.append((_cut(failure["line"], 110), "bad"))
-        elif not self.written and failure["field"] not in ("exception", "assertion"):
+        elif not self.written and failure["field"] not in ("exception", "assertion", "process"):
             notes.append(("no row of the relay's buffers is wrong before: it went wrong where it was read", "quiet"))
         if self.left_out:
             notes.append((f"iterations {self.left_out[0]} to {self.left_out[-1]} are left out", "quiet"))

@@ -155,7 +155,7 @@ class Scripted:
     def start(self) -> None:
         pass
 
-    def job(self, name: str, document: str, isolated: bool, limit: float) -> dict | None:
+    def job(self, name: str, document: str, isolated: bool) -> dict | None:
         self.count += 1
         if self.count == self.interrupt_at:
             raise KeyboardInterrupt
