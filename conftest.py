@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.known import load_known
-from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, duration, fresh_seed
+from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, duration, fresh_seed, profile_of
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import Sut, SutError, locate
 from fixtures.tally import Tally
@@ -73,7 +73,7 @@ def _seed(config: pytest.Config) -> int:
     if hasattr(config, "workerinput"):
         return config.workerinput["relay_seed"]
     asked = config.getoption("seed")
-    fixed = PROFILES[config.getoption("profile")].seed
+    fixed = profile_of(config.getoption("profile"), config.getoption("device")).seed
     return asked if asked is not None else fixed if fixed is not None else fresh_seed()
 
 
@@ -130,7 +130,7 @@ def seed(pytestconfig: pytest.Config) -> int:
 @pytest.fixture(scope="session")
 def explored(pytestconfig: pytest.Config) -> int:
     """How many schedules Hypothesis explores."""
-    return PROFILES[pytestconfig.getoption("profile")].explored
+    return profile_of(pytestconfig.getoption("profile"), pytestconfig.getoption("device")).explored
 
 
 @pytest.fixture(scope="session")

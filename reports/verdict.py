@@ -10,12 +10,12 @@ import pytest
 
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
-from fixtures.profiles import PROFILES
+from fixtures.profiles import profile_of
 from fixtures.sglang_relay.stand_ins import planned
 from fixtures.sut import Sut
 from fixtures.tally import Tally
 
-EVENT_MINIMUM, PAIR_MINIMUM, LIVE_MINIMUM = 500, 20, 3
+LIVE_MINIMUM = 3
 SUMMARY_VERSION = 1
 WIDTH = 92
 
@@ -26,6 +26,7 @@ class VerdictReporter:
     def __init__(self, config: pytest.Config, sut: Sut, seed: int) -> None:
         self.config, self.sut, self.seed = config, sut, seed
         self.profile_name = config.getoption("profile")
+        self.profile = profile_of(self.profile_name, config.getoption("device"))
         self.artifacts = Path(config.rootpath, config.getoption("artifacts"))
         self.total = Tally()
         self.passed = 0
@@ -142,10 +143,10 @@ class VerdictReporter:
     def _events(self) -> list[str]:
         text = ", ".join(f"{name} {self.total.events[name]:,}" for name in EVENTS)
         counts = [self.total.pairs[f"{a}>{b}"] for a in EVENTS for b in EVENTS if (a, b) not in IMPOSSIBLE_PAIRS]
-        reached = sum(1 for count in counts if count >= PAIR_MINIMUM)
+        reached = sum(1 for count in counts if count >= self.profile.pairs)
         return [
             f"events       {text}",
-            f"pairs        {reached} of {len(counts)} ordered pairs within {WINDOW} iterations seen {PAIR_MINIMUM} times "
+            f"pairs        {reached} of {len(counts)} ordered pairs within {WINDOW} iterations seen {self.profile.pairs} times "
             f"or more, the rarest {min(counts)}",
             f"at once      {self.total.median_live()} requests at the median",
         ]
@@ -165,20 +166,20 @@ class VerdictReporter:
     def shortages(self) -> list[str]:
         """Why a complete profile may not say PASS: what it did not exercise enough."""
         overridden = self.config.getoption("schedules") is not None or self.config.getoption("replay")
-        if not PROFILES[self.profile_name].complete or overridden:
+        if not self.profile.complete or overridden:
             return []
         total, lines = self.total, []
         for name in EVENTS:
-            if total.events[name] < EVENT_MINIMUM:
-                lines.append(f"{name} happened {total.events[name]} times, {EVENT_MINIMUM} are wanted")
+            if total.events[name] < self.profile.events:
+                lines.append(f"{name} happened {total.events[name]} times, {self.profile.events} are wanted")
         for first in EVENTS:
             for second in EVENTS:
                 count = total.pairs[f"{first}>{second}"]
-                if count < PAIR_MINIMUM and (first, second) not in IMPOSSIBLE_PAIRS:
-                    lines.append(f"{first} then {second} happened {count} times, {PAIR_MINIMUM} are wanted")
+                if count < self.profile.pairs and (first, second) not in IMPOSSIBLE_PAIRS:
+                    lines.append(f"{first} then {second} happened {count} times, {self.profile.pairs} are wanted")
         for mode in ("overlap", "synchronous", "release mode", "debug assertions"):
-            if total.modes[mode] < EVENT_MINIMUM:
-                lines.append(f"{total.modes[mode]} iterations ran in {mode}, {EVENT_MINIMUM} are wanted")
+            if total.modes[mode] < self.profile.events:
+                lines.append(f"{total.modes[mode]} iterations ran in {mode}, {self.profile.events} are wanted")
         if len(set(total.shapes)) != len(total.shapes):
             lines.append(f"{len(total.shapes) - len(set(total.shapes))} schedules ran twice")
         if total.median_live() < LIVE_MINIMUM:

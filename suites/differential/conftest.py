@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, budgeted_chunks, chunks
+from fixtures.profiles import NIGHTLY_BUDGET, budgeted_chunks, chunks, profile_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     config = metafunc.config
     if "chunk" in metafunc.fixturenames:
-        profile = PROFILES[config.getoption("profile")]
+        profile = profile_of(config.getoption("profile"), config.getoption("device"))
         wanted = config.getoption("schedules")
         release, debug = profile.release, profile.debug
         if wanted is not None:

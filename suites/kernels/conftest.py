@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-POISON = 0xA5  # in every byte: negative as an integer, so no id, length or location equals it
+POISON = b"\xa5"  # every byte of it: negative as an integer, so no id, length or location equals it
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Guarded:
@@ -20,19 +21,21 @@ class Guarded:
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None) -> None:
         inside = slice(self.LEAD, self.LEAD + math.prod(shape))
-        self.memory = torch.empty(inside.stop + self.TAIL, dtype=dtype, device=device)
-        self.memory.view(torch.uint8).fill_(POISON)
-        self.tensor = self.memory[inside].view(shape)
-        self._outside = torch.ones_like(self.memory, dtype=torch.bool)
-        self._outside[inside] = False
+        memory = torch.empty(inside.stop + self.TAIL, dtype=dtype, device=device)
+        self.tensor = memory[inside].view(shape)
+        self._bits = memory.view(INTEGERS[memory.itemsize])
+        self._poison = int.from_bytes(POISON * memory.itemsize, signed=True)
+        self._bits.fill_(self._poison)
+        self._inside = inside
 
     def stray_writes(self) -> list[int]:
         """Offsets, in elements from the start of `tensor`, of what was written outside it."""
-        written = (self.memory.view(torch.uint8) != POISON).view(len(self.memory), -1).any(dim=1)
-        return ((written & self._outside).nonzero()[:, 0] - self.LEAD).tolist()
+        written = self._bits != self._poison
+        written[self._inside] = False
+        return (written.nonzero()[:, 0] - self.LEAD).tolist()
 
     def assert_untouched(self) -> None:
-        assert (self.memory.view(torch.uint8) == POISON).all(), "nothing was to be written"
+        assert (self._bits == self._poison).all(), "nothing was to be written"
 
 
 class GuardedAllocations(TorchDispatchMode):
@@ -44,7 +47,7 @@ class GuardedAllocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func is not torch.ops.aten.empty.memory_format:
+        if func is not torch.ops.aten.empty.memory_format or not math.prod(args[0]):
             return func(*args, **kwargs)
         self.given.append(Guarded(tuple(args[0]), kwargs.get("dtype"), kwargs.get("device")))
         return self.given[-1].tensor
