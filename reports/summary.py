@@ -103,7 +103,8 @@ def read_summary(file: Path) -> Summary:
         raise SummaryError(f"{file}: cannot be read ({error.strerror})") from None
     except (ValidationError, UnicodeDecodeError) as error:
         first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        raise SummaryError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        where = ".".join(map(str, first["loc"])) or "document"
+        raise SummaryError(f"{file}: {where}: {first['msg']}") from None
 
 
 def schema_text() -> str:

@@ -1,0 +1,243 @@
+"""A reproducer runs without this suite, tells a broken build from a right one, and is fit to be read by a stranger."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fixtures.artifacts import save_failure
+from fixtures.broken_copy import broken_copy
+from fixtures.broken_relays import BROKEN_RELAYS, RELEASE
+from fixtures.corpus import load_corpus
+from fixtures.draw import seeded
+from fixtures.lane import Lane
+from fixtures.oracle_system import OLD, OracleSystem
+from fixtures.overlap_loop import Plan
+from fixtures.schedule import load, parse
+from fixtures.sglang_relay.bonus_tokens import BonusTokensRelay
+from fixtures.sut import SutError, locate
+from fixtures.tape import RecordedLoop, RelayedOracle, play, shorten
+from reports.flat_script import NotFlat, flat_script
+from reports.replay_script import replay_script
+from reports.reproducer import key_of, main, reproduce_run
+
+MOST_LINES = 60
+NEW = BonusTokensRelay.contract
+FUNCTIONS = {
+    "eager_accept": ["sglang.srt.speculative.dflash_utils", "accept"],
+    "commit_accept": ["sglang.srt.speculative.dflash_worker_v2", "_commit_accept"],
+    "prepare_block": ["sglang.kernels.ops.speculative.dflash", "_prepare"],
+    "accept_bonus": ["sglang.kernels.ops.speculative.dflash", "_accept"],
+}
+DIALECTS = {
+    "bonus_tokens": {
+        "contract": "bonus_tokens",
+        "bonus": "bonus_tokens",
+        "bonus_dtype": "int64",
+        "host_lists": ["nxt_kv_lens_cpu"],
+        "host_sums": ["nxt_kv_lens_sum"],
+        "filter_flags": {},
+        "filter_takes_host": True,
+        "functions": FUNCTIONS,
+    },
+    "verified_id": {
+        "contract": "verified_id",
+        "bonus": "verified_id",
+        "bonus_dtype": "int32",
+        "host_lists": ["cur_allocated_seq_lens_cpu", "planning_seq_lens_cpu", "reserved_seq_lens_cpu"],
+        "host_sums": ["planning_seq_lens_sum", "reserved_seq_lens_sum"],
+        "filter_flags": {"has_been_filtered": False},
+        "filter_takes_host": False,
+        "functions": FUNCTIONS,
+    },
+}
+
+
+def recorded(schedule, contract) -> RecordedLoop:
+    plan, oracle = Plan.of(schedule), OracleSystem(contract)
+    loop = RecordedLoop(plan, oracle, Lane("cpu"), oracle.produces)
+    loop.run()
+    return loop
+
+
+def imported(text: str) -> set[str]:
+    tree = ast.parse(text)
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return {name.split(".")[0] for name in names}
+
+
+# -- the tape ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("contract", [OLD, NEW], ids=lambda contract: contract.name)
+@pytest.mark.parametrize("kept", load_corpus(), ids=lambda kept: kept.name)
+def test_a_tape_played_again_gives_what_the_loop_saw(kept, contract) -> None:
+    """Every read of every kept schedule, from the calls before it alone."""
+    schedule = kept.schedule()
+    loop = recorded(schedule, contract)
+    reads = [place for place, call in enumerate(loop.tape) if call["do"] == "read"]
+    assert len(reads) == len(loop.transcript.marks)
+    for mark, place in list(enumerate(reads))[:: max(1, len(reads) // 25)]:
+        calls = [call for call in loop.tape[:place] if call["do"] != "read"] + [loop.tape[place]]
+        seen = play(calls, OracleSystem(contract), Lane("cpu"), schedule.run.slots + 1, schedule.run.host_lengths)
+        assert seen["values"] == loop.transcript.value(mark).tolist(), loop.tape[place]
+
+
+def test_without_direct_carry_a_lost_stash_is_lost() -> None:
+    """The shortened tape of a new contract must not live on what an old draft input still carries."""
+    loop = recorded(parse('{"version": 1, "requests": [{"id": 0, "budget": 4}]}'), NEW)
+    place = next(i for i, call in enumerate(loop.tape) if call["do"] == "read" and call["field"] == "bonus_tokens")
+    calls = [call for call in loop.tape[:place] if call["do"] not in ("read", "stash")] + [loop.tape[place]]
+    assert play(calls, OracleSystem(NEW), Lane("cpu"), 5, False)["values"] != [-1]
+    with pytest.raises(TypeError):  # the buffer was never made
+        play(calls, RelayedOracle(NEW), Lane("cpu"), 5, False)
+
+
+def test_a_tape_is_cut_to_what_matters() -> None:
+    tape = [{"iteration": i // 3, "do": "publish", "n": i} for i in range(12)]
+    short = shorten(tape, lambda calls: {2, 7} <= {call["n"] for call in calls})
+    assert [call["n"] for call in short] == [2, 7, 11]
+
+
+# -- the script -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_call_and_read_has_its_line(dialect: str, device: str) -> None:
+    """Scripts for every field that any kept schedule reads; each compiles and imports torch and SGLang only."""
+    made = set()
+    for kept in load_corpus():
+        schedule = kept.schedule()
+        loop = recorded(schedule, NEW if dialect == "bonus_tokens" else OLD)
+        last = {call["field"]: place for place, call in enumerate(loop.tape) if call["do"] == "read"}
+        for name, place in last.items():
+            story = {"tape": loop.tape, "read": place, "calls": 0, "raised": "", "rows": schedule.run.slots + 1}
+            story |= {"host_lengths": False, "wanted": {"dtype": None, "values": [1]}, "dialect": DIALECTS[dialect]}
+            story["divergence"] = {"field": name, "operation": "x", "expected": "1", "actual": '"""\\'}
+            calls = [call for call in loop.tape[:place] if call["do"] not in ("read", "draft_block")] + [loop.tape[place]]
+            if name in ("block_ids", "positions", "cache_locs"):
+                calls = [call for call in loop.tape[:place] if call["do"] == "draft_block"][-1:] + [loop.tape[place]]
+            try:
+                text = flat_script(story, calls, 'a """title"""', "release mode", device)
+            except NotFlat:
+                assert device == "cpu"
+                assert name in ("block_ids", "positions", "cache_locs")
+                continue
+            compile(text, name, "exec")
+            assert imported(text) <= {"sys", "traceback", "types", "torch", "sglang"}
+            made.add(name)
+    assert {"bonus_tokens", "seq_lens", "future_indices", "reserved_lens", "reserved_sum", "out_tokens", "relay_state"} <= made
+
+
+def test_what_no_relay_call_gives_is_not_made_flat() -> None:
+    story = {"read": None, "tape": [], "calls": 0, "dialect": DIALECTS["bonus_tokens"]}
+    story["divergence"] = {"field": "stream, token 3", "operation": "run"}
+    with pytest.raises(NotFlat, match="no single relay call"):
+        flat_script(story, None, "t", "release mode", "cpu")
+    text = replay_script('a "title"', "it takes the loop", story["divergence"], "cpu")
+    compile(text, "replay", "exec")
+    assert "No flat script of SGLang calls is honest here: it takes the loop." in text
+
+
+# -- real SGLang ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """What a run on a broken copy left, and what `reports.reproducer` made of it."""
+    try:
+        intact = locate(RELEASE)
+    except SutError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("reproducer")
+    sut = locate(str(broken_copy(Path(intact.root), folder / "copy", [BROKEN_RELAYS["stash-reversed"].edit])))
+    artifacts = folder / "artifacts"
+    for index in range(4):
+        failure = {"field": "as the run saw it"}
+        save_failure(artifacts, seeded(1, index).to_json(), failure, sut.to_dict(), "release mode")
+    return SimpleNamespace(sut=sut, artifacts=artifacts, all=reproduce_run(artifacts, None, "cpu", 60))
+
+
+def run_script(script: Path, *path: str, **environment: str) -> subprocess.CompletedProcess:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_", "PYTHONPATH"))}
+    environment |= {"PYTHONPATH": os.pathsep.join(path)}
+    command = [sys.executable, "-W", "ignore", str(script)]
+    return subprocess.run(command, env=clean | environment, capture_output=True, text=True, check=False, cwd=script.parent)
+
+
+def test_failures_of_one_kind_become_one_reproducer(made: SimpleNamespace) -> None:
+    assert len(made.all) == 1
+    assert load(made.all[0].folder / "schedule.json").requests
+    assert sorted(file.name for file in made.all[0].folder.iterdir()) == [
+        "README.md",
+        "divergence.json",
+        "reproduce.py",
+        "schedule.json",
+        "timeline.svg",
+    ]
+
+
+def test_its_script_was_run_on_both_builds(made: SimpleNamespace) -> None:
+    one = made.all[0]
+    assert (one.flat, one.on_sut, one.on_intact) == (True, 1, 0)
+    text = (one.folder / "reproduce.py").read_text(encoding="utf-8")
+    assert one.lines == len(text.splitlines()) <= MOST_LINES
+    assert imported(text) <= {"sys", "traceback", "types", "torch", "sglang"}
+
+
+def test_its_script_says_what_it_ran_on(made: SimpleNamespace) -> None:
+    done = run_script(made.all[0].folder / "reproduce.py", *made.sut.path())
+    assert done.returncode == 1
+    assert f"SGLang {RELEASE} from {made.sut.root}/sglang/__init__.py" in done.stdout
+    assert "AssertionError" in done.stderr
+
+
+@pytest.mark.parametrize("lacks", ["everything", "a name"])
+def test_its_script_never_exits_0_where_it_could_not_run(lacks: str, made: SimpleNamespace, tmp_path: Path) -> None:
+    package = tmp_path / "sglang"
+    for folder in (package, package / "srt", package / "srt/managers"):
+        folder.mkdir()
+        (folder / "__init__.py").write_text("__version__ = 'none'\n", encoding="utf-8")
+    if lacks == "everything":
+        (package / "__init__.py").write_text("raise ImportError('no sglang here')\n", encoding="utf-8")
+    if lacks == "a name":
+        (package / "srt/managers/overlap_utils.py").write_text("class FutureMap: pass\n", encoding="utf-8")
+    done = run_script(made.all[0].folder / "reproduce.py", str(tmp_path))
+    assert done.returncode == 2, done.stderr
+
+
+def test_its_readme_tells_the_story_and_nothing_of_this_machine(made: SimpleNamespace) -> None:
+    one = made.all[0]
+    text = (one.folder / "README.md").read_text(encoding="utf-8")
+    assert f"| SGLang | SGLang {RELEASE}" in text
+    for part in ("**What differs.**", "1. Iteration 0: prefill of request 0 in slot 1", "stash wrote", "![timeline](timeline.svg)"):
+        assert part in text
+    assert "`reproduce.py` exited 1 on this build, 0 on the intact SGLang" in text
+    assert str(made.artifacts) not in text
+    assert made.sut.root not in text
+    ET.parse(one.folder / "timeline.svg")
+
+
+def test_an_empty_run_and_a_broken_one_are_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "summary.json: cannot be read" in capsys.readouterr().err
+    save_failure(tmp_path, '{"version": 3}', {"field": "x"}, {"root": str(tmp_path)}, "release mode")
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_two_failures_with_the_same_first_wrong_call_are_one() -> None:
+    story = {"divergence": {"verdict": "DIVERGED", "field": "bonus_tokens", "operation": "resolve inputs", "actual": "1"}}
+    written = {"written": {"call": "stash"}}
+    read = {"written": None, "read": 2, "calls": 3, "tape": [{"do": "merge"}, {"do": "batch"}, {"do": "read"}]}
+    assert key_of(story | written) == ("DIVERGED", "bonus_tokens", "resolve inputs", "stash")
+    assert key_of(story | read) == ("DIVERGED", "bonus_tokens", "resolve inputs", "merge")
