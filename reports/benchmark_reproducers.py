@@ -32,7 +32,7 @@ from reports.reproducer import exit_of, write_reproducer
 from reports.trials import Trials
 
 MOST_DRAWN = 400
-RIVAL_SECONDS = 120.0
+RIVAL_SECONDS = 60.0
 
 
 def measure(name: str, broken: BrokenRelay, out: Path, intact: Sut, rivals: bool) -> dict:
@@ -45,7 +45,7 @@ def measure(name: str, broken: BrokenRelay, out: Path, intact: Sut, rivals: bool
         runner.start()
         trials = Trials(runner)
         found = first_failure(trials, broken.field)
-        minimized = minimize(found.to_json(), runner, RIVAL_SECONDS)
+        minimized = minimize(found.to_json(), runner)
         smallest = parse(minimized.text)
         kind = kind_of(minimized.failure)
         trials = Trials(runner)

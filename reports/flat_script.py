@@ -115,6 +115,7 @@ class _Script:
                 names.append("resolve_forward_inputs")
             lines.append(f"from sglang.srt.managers.overlap_utils import {', '.join(names)}")
             lines.append("from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler")
+        if relay or "batch" in self.done:
             lines.append("from sglang.srt.speculative.spec_info import SpeculativeAlgorithm")
         if drafts and not (self.by_worker and "idle_input" not in self.done):
             lines.append("from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2")
@@ -125,11 +126,12 @@ class _Script:
                 lines.append("from {} import {}".format(*self.dialect["functions"][function]))
         device = "" if kind == "cpu" else f', device="{self.device}"'
         lines.append("T = torch.tensor" if not device else f"T = lambda *a, **k: torch.tensor(*a, **k).to({self.device!r})")
+        if relay or "batch" in self.done:
+            lines.append('dflash = SpeculativeAlgorithm.from_string("DFLASH")')
         if relay:
             lines += [
                 f'set_global_server_args_for_scheduler(ServerArgs(model_path="dummy", device="{kind}",',
                 '    speculative_algorithm="DFLASH", speculative_num_draft_tokens=4))',
-                'dflash = SpeculativeAlgorithm.from_string("DFLASH")',
                 f"pool = SimpleNamespace(req_to_token=torch.zeros(({self.story['rows']}, 8), dtype=torch.int32{device}), "
                 "req_generation=None)",
                 f"relay = FutureMap(torch.device({self.device!r}), dflash, pool, needs_cpu_seq_lens={self.story['host_lengths']})",

@@ -54,7 +54,7 @@ def page_of(summary: Summary, reproducers: list[dict]) -> str:
         ],
         minimum=PAIR_MINIMUM,
         window=WINDOW,
-        groups=_groups(summary.failures, reproducers),
+        groups=_groups(summary.failures, [one for one in reproducers if one["digest"] == summary.sut.digest]),
     )
 
 
@@ -71,7 +71,7 @@ def _groups(failures: list[Failure], reproducers: list[dict]) -> list[dict]:
 
 
 def read_reproducers(artifacts: Path) -> list[dict]:
-    """kind, line, folder, checked and picture (a data URL) of each reproducer of a run."""
+    """kind, line, folder, checked, picture (a data URL) and the SUT's digest of each reproducer there is."""
     found = []
     for file in sorted((artifacts / "reproducers").glob("*/divergence.json")):
         try:
@@ -81,6 +81,7 @@ def read_reproducers(artifacts: Path) -> list[dict]:
             found.append(
                 {
                     "kind": kind_of(failure),
+                    "digest": facts["sut"]["digest"],
                     "line": failure["line"],
                     "folder": str(file.parent),
                     "checked": facts["checked"],

@@ -14,6 +14,7 @@ from fixtures.profiles import profile_of
 from fixtures.sglang_relay.stand_ins import planned
 from fixtures.sut import Sut
 from fixtures.tally import Tally
+from reports.page import write_page
 
 LIVE_MINIMUM = 3
 SUMMARY_VERSION = 1
@@ -79,6 +80,7 @@ class VerdictReporter:
         if exitstatus == pytest.ExitCode.OK and self.shortages():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         write_atomically(self.artifacts / "summary.json", json.dumps(self.summary(), indent=2))
+        write_page(self.artifacts)
 
     def pytest_terminal_summary(self, terminalreporter) -> None:
         if self._silent():

@@ -91,7 +91,7 @@ def artifacts(tmp_path: Path) -> Path:
         "raised": "",
         "last_call": None,
     }
-    facts = {"divergence": failure(), "checked": "exited 1 on this build, 0 on the intact release"}
+    facts = {"sut": summary()["sut"], "divergence": failure(), "checked": "exited 1 on this build, 0 on the intact release"}
     write_atomically(tmp_path / "reproducers/one/timeline.svg", timeline_svg(story))
     write_atomically(tmp_path / "reproducers/one/divergence.json", json.dumps(facts))
     return tmp_path
@@ -140,6 +140,13 @@ def test_it_shows_each_kind_once_with_its_timeline(artifacts: Path) -> None:
         assert f'<th class="name">{name}</th>' in text
     assert text.count('class="few"') == 0
     assert 'title="cannot happen"' in text
+
+
+def test_a_reproducer_of_another_build_is_not_shown(artifacts: Path) -> None:
+    other = summary()
+    other["sut"]["digest"] = "1" * 12
+    write_atomically(artifacts / "summary.json", json.dumps(other))
+    assert "data:image" not in write_page(artifacts).read_text(encoding="utf-8")
 
 
 def test_a_pair_that_is_too_rare_stands_out() -> None:
