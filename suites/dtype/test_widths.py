@@ -36,7 +36,8 @@ def test_relay_keeps_ids(release_runner, handed_over: str) -> None:
 def test_relay_keeps_lengths(release_runner) -> None:
     """Lengths around every power of two, longer than any schedule's, come back from publish and resolve as they went in."""
     lengths = sorted({max(2**bit + step, 1) for bit in range(40) for step in (-1, 0, 1)})
-    assert release_runner.job("relay_lengths", lengths=lengths) == {"device": lengths, "host": lengths}
+    for dtype, some in (("int64", lengths), ("int32", [length for length in lengths if length <= LARGEST])):
+        assert release_runner.job("relay_lengths", lengths=some, dtype=dtype) == {"device": some, "host": some}
 
 
 @pytest.mark.new_contract
@@ -65,3 +66,9 @@ def test_nothing_narrows_in_the_worker(widths: dict, sut, known, record_property
 def test_token_buffers_cost_eight_bytes_a_slot(widths: dict) -> None:
     """int64 costs 8 bytes a slot; the old relay's int64 and int32 buffers together cost 12."""
     assert widths["token_buffer_bytes"] == 8 * widths["rows"]
+
+
+@pytest.mark.new_contract
+def test_relay_holds_tokens_and_lengths_and_nothing_else(widths: dict) -> None:
+    """No buffer for what DFlash does not relay; the request table and the pinned mirror of the lengths are allowed."""
+    assert set(widths["held"]) - {"req_to_token", "new_seq_lens_cpu_pinned"} == {"new_seq_lens_buf", "output_tokens_buf"}
