@@ -31,3 +31,8 @@ def test_merge_refuses_half_of_a_pair(promises: dict) -> None:
 
 def test_merge_takes_over_what_only_the_newcomers_have(promises: dict) -> None:
     assert promises["taken"] == [[3, 4], [7]]
+
+
+def test_filter_and_merge_leave_the_forwards_tensors_alone(promises: dict) -> None:
+    """Filtering them on the schedule stream would race with the forward (SGLang 35198)."""
+    assert promises["left_alone"] == {"merge": True, "filter": True}

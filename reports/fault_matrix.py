@@ -1,0 +1,207 @@
+"""Which suite catches which planted fault: `python -m reports.fault_matrix`, written to `measured/faults.*`.
+
+Every fault that can be planted is tried in every suite that can reach it, and against the plain state machine.
+The table is `faults.md`, the picture `faults.svg`, and what both are made of `faults.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from html import escape
+from pathlib import Path
+
+from fixtures.artifacts import suite_version, write_atomically
+from fixtures.faults import CATALOGUE, WAITING, Fault
+from fixtures.runner_process import RunnerFailed, RunnerProcess
+from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, locate
+
+FOLDER = Path(__file__).parent / "measured"
+SEED, WITHIN, EXAMPLES = 1, 200, 100
+STREAMS = ("release", "debug")
+OTHERS = ("dtype", "structure", "unconditional")
+MACHINE = "state machine"
+COLUMNS = (*STREAMS, *OTHERS, "kernels", MACHINE)
+
+
+def in_kernels(fault: Fault) -> bool:
+    return fault.site.startswith("kernels.")
+
+
+def measure(sut: Sut, artifacts: Path) -> dict[str, dict[str, dict]]:
+    """By fault and column: caught, by what, after how many schedules and seconds. Absent: not reached there."""
+    found: dict[str, dict[str, dict]] = {name: {} for name in CATALOGUE}
+    reached = [fault for fault in CATALOGUE.values() if not fault.waits and not in_kernels(fault)]
+    for kind in STREAMS:
+        runner = RunnerProcess(sut=sut, device="cpu", artifacts=artifacts, debug=kind == "debug", worker="matrix", hang_limit=300)
+        runner.seeded(SEED, 0, 2)  # so that no fault pays for what a process does once
+        for fault in reached:
+            try:
+                tried = runner.job("fault", fault=fault.name, seed=SEED, start=0, count=WITHIN)
+            except RunnerFailed as error:
+                found[fault.name][kind] = {"caught": False, "by": str(error), "schedules": 0, "seconds": 0.0}
+                continue
+            by = tried["caught"]["line"] if tried["caught"] else ""
+            found[fault.name][kind] = {
+                "caught": bool(by), "by": by, "schedules": tried["schedules"], "seconds": tried["seconds"],
+            }  # fmt: skip
+            if kind == "release":
+                machine = runner.job("state_machine", fault=fault.name, examples=EXAMPLES)
+                found[fault.name][MACHINE] = {"caught": machine["caught"], "by": machine["what"], "seconds": machine["seconds"]}
+        runner.close()
+    pairs = [[fault.name, suite] for fault in reached for suite in OTHERS]
+    pairs += [[fault.name, "kernels"] for fault in CATALOGUE.values() if in_kernels(fault)]
+    command = [sys.executable, "-W", "ignore", "-m", "fixtures.faults.in_suites", "--sut", sut.root]
+    done = subprocess.run(command, cwd=ROOT, input=json.dumps(pairs), capture_output=True, text=True, check=True)
+    for one in map(json.loads, done.stdout.splitlines()):
+        test = one["test"].rpartition("::")[2]
+        found[one["fault"]][one["suite"]] = {"caught": one["caught"], "by": test, "seconds": one["seconds"]}
+    return found
+
+
+def summary(found: dict[str, dict[str, dict]]) -> dict:
+    """Counts over faults that do not wait; medians of where each is to be seen by schedules."""
+    there = [fault for fault in CATALOGUE.values() if not fault.waits]
+    own = [found[fault.name].get(fault.seen_in, {}) for fault in there]
+    streams = [cell for fault, cell in zip(there, own, strict=True) if fault.seen_in in STREAMS and cell.get("caught")]
+    machine = [found[fault.name][MACHINE] for fault in there if MACHINE in found[fault.name]]
+    return {
+        "faults": len(CATALOGUE),
+        "waiting": len(CATALOGUE) - len(there),
+        "caught": sum(1 for cell in own if cell.get("caught")),
+        "missed": [fault.name for fault, cell in zip(there, own, strict=True) if not cell.get("caught")],
+        "median_schedules": statistics.median(cell["schedules"] for cell in streams),
+        "most_schedules": max(cell["schedules"] for cell in streams),
+        "median_seconds": round(statistics.median(cell["seconds"] for cell in streams), 3),
+        "machine_tried": len(machine),
+        "machine_caught": sum(cell["caught"] for cell in machine),
+        "machine_median_seconds": round(statistics.median(cell["seconds"] for cell in machine if cell["caught"]), 3),
+    }
+
+
+def to_markdown(found: dict[str, dict[str, dict]], said: dict, origin: str) -> str:
+    lines = [
+        "# Planted faults",
+        "",
+        origin,
+        "",
+        f"{said['faults']} faults, {said['waiting']} of them waiting for a lane or level; of the other "
+        f"{said['faults'] - said['waiting']}, {said['caught']} are caught where they should be"
+        + (f", and not: {', '.join(said['missed'])}." if said["missed"] else ".")
+        + f" Faults that schedules see: {said['median_schedules']:g} schedules and {said['median_seconds']:g} s at the median, "
+        f"{said['most_schedules']} schedules at most. The plain state machine over `FutureMap` ({EXAMPLES} examples, "
+        f"fixtures/faults/state_machine.py) sees {said['machine_caught']} of {said['machine_tried']}, after "
+        f"{said['machine_median_seconds']:g} s at the median.",
+        "",
+        "A number is how many schedules it took. **Bold**: where the selftest asserts it. Empty: caught nothing; "
+        "`-`: cannot be reached there.",
+    ]
+    family = ""
+    for fault in CATALOGUE.values():
+        if fault.family != family:
+            family = fault.family
+            lines += ["", f"## {family[0].upper()}{family[1:]}", "", f"| fault | what it does | {' | '.join(COLUMNS)} |"]
+            lines.append("| --- | --- |" + " :---: |" * len(COLUMNS))
+        text = fault.text + (f" Like {fault.like}." if fault.like else "") + (f" *{fault.taught}*" if fault.taught else "")
+        cells = [f"waits for {WAITING[fault.seen_in].partition(':')[0]}"] if fault.waits else []
+        cells += [_cell(fault, found[fault.name].get(column), column) for column in COLUMNS[len(cells) :]]
+        lines.append(f"| {fault.name} | {text} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(fault: Fault, cell: dict | None, column: str) -> str:
+    if cell is None:
+        return "" if fault.waits else "-"
+    if not cell["caught"]:
+        return ""
+    text = str(cell["schedules"]) if "schedules" in cell else "yes"
+    return f"**{text}**" if column == fault.seen_in else text
+
+
+ROW, CELL, NAME, TOP = 14, 74, 330, 40
+COLOURS = {"asserted": "#1b7f4d", "caught": "#9fd4b4", "nothing": "#f2f2f2", "waits": "#e8d9a8", "unreached": "#ffffff"}
+
+
+def to_svg(found: dict[str, dict[str, dict]]) -> str:
+    """One row for each fault, one column for each suite; families apart from each other."""
+    parts, y, family = [], TOP, ""
+    for place, column in enumerate(COLUMNS):
+        parts.append(f'<text x="{NAME + place * CELL + CELL / 2}" y="{TOP - 16}" text-anchor="middle">{column}</text>')
+    for fault in CATALOGUE.values():
+        if fault.family != family:
+            family = fault.family
+            y += ROW + 6
+            parts.append(f'<text x="4" y="{y - 4}" font-weight="bold">{escape(family)}</text>')
+        title = f"<title>{escape(fault.text)}</title>"
+        parts.append(f'<text x="{NAME - 6}" y="{y + ROW - 4}" text-anchor="end">{fault.name}{title}</text>')
+        for place, column in enumerate(COLUMNS):
+            cell = found[fault.name].get(column)
+            kind = _kind(fault, cell, column)
+            told = f"{fault.name} in {column}: {(cell or {}).get('by') or kind}"
+            text = str(cell["schedules"]) if kind in ("asserted", "caught") and "schedules" in cell else ""
+            x, ink = NAME + place * CELL, "#ffffff" if kind == "asserted" else "#333333"
+            parts.append(
+                f'<g><title>{escape(told)}</title><rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" '
+                f'fill="{COLOURS[kind]}"/><text x="{x + CELL / 2}" y="{y + ROW - 4}" text-anchor="middle" fill="{ink}">{text}</text></g>'
+            )
+        y += ROW
+    width, height = NAME + CELL * len(COLUMNS) + 4, y + 30
+    x = 4
+    for kind, words in (
+        ("asserted", "caught where it should be, after so many schedules"), ("caught", "caught here too"),
+        ("nothing", "not seen here"), ("waits", "waits for a lane or level"),
+    ):  # fmt: skip
+        parts.append(f'<rect x="{x}" y="{y + 12}" width="12" height="12" fill="{COLOURS[kind]}"/><text x="{x + 16}" y="{y + 22}">{words}</text>')
+        x += 40 + 6 * len(words)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'font-family="sans-serif" font-size="10" role="img" aria-label="Which suite catches which planted fault">'
+        + "".join(parts)
+        + "</svg>\n"
+    )
+
+
+def _kind(fault: Fault, cell: dict | None, column: str) -> str:
+    if fault.waits:
+        return "waits"
+    if cell is None:
+        return "unreached"
+    if not cell["caught"]:
+        return "nothing"
+    return "asserted" if column == fault.seen_in else "caught"
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--sut", default=DEFAULT_RELEASE)
+    options.add_argument("--draw", action="store_true", help="only draw again what faults.json holds")
+    asked = options.parse_args()
+    kept = FOLDER / "faults.json"
+    if asked.draw:
+        data = json.loads(kept.read_text(encoding="utf-8"))
+    else:
+        sut = locate(asked.sut)
+        with tempfile.TemporaryDirectory() as artifacts:
+            found = measure(sut, Path(artifacts))
+        origin = (
+            f"Generated by `python -m reports.fault_matrix` on {datetime.date.today().isoformat()}: suite {suite_version()}, "
+            f"{sut.title()}, relay files {sut.digest}, Python {platform.python_version()}, {os.cpu_count()} CPU cores that were "
+            f"not idle otherwise; schedules 0 to {WITHIN - 1} of seed {SEED}, imports not counted."
+        )
+        data = {"origin": origin, "summary": summary(found), "found": found}
+        write_atomically(kept, json.dumps(data, indent=1) + "\n")
+    write_atomically(FOLDER / "faults.md", to_markdown(data["found"], data["summary"], data["origin"]))
+    write_atomically(FOLDER / "faults.svg", to_svg(data["found"]))
+    print(json.dumps(data["summary"]))
+    return 1 if data["summary"]["missed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
