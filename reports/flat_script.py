@@ -12,6 +12,8 @@ from collections.abc import Callable
 Call = dict
 
 MODES = {"debug assertions": True, "release mode": False}
+OF_ONE_CALL = ("accept_lens", "out_tokens", "block_ids", "positions", "cache_locs")  # named as the call's outputs are
+CAME_BACK = 90  # a child's exit code that no fault is likely to give
 WATCHDOG = 60  # seconds after the imports in which the calls of a script must be done
 WIDTH = 118
 
@@ -94,7 +96,7 @@ class _Script:
             lines += [
                 "if len(sys.argv) == 1:  # the calls may kill their process, so a child makes them",
                 '    code = subprocess.run([sys.executable, __file__, "child"]).returncode',
-                "    sys.exit(code if code in (0, 2) else 1)",
+                f"    sys.exit({{{CAME_BACK}: 0, 2: 2}}.get(code, 1))",
             ]
         return lines
 
@@ -164,7 +166,7 @@ class _Script:
 
     def _raising(self, last: list[str]) -> list[str]:
         if self.name == "process":
-            return ["", *last, "sys.exit(0)  # it came back"]
+            return ["", *last, f"sys.exit({CAME_BACK})  # it came back"]
         error = self.story["raised"]
         lines = ["try:", *_indented(last), f"except {_caught(error)} as error:", "    traceback.print_exc()"]
         lines += ['    raise AssertionError("the relay raised") from error']
@@ -183,7 +185,8 @@ class _Script:
         return [
             f'batch = SimpleNamespace(device="{self.device}", enable_overlap={call["overlap"]}, spec_algorithm=dflash,',
             f"    spec_info={call['draft']}, req_pool_indices={self._t(call['slots'])}, seq_lens={self._t(call['lengths'])},",
-            f"    req_pool_indices_cpu=torch.tensor({call['slots']}, dtype=torch.int64), seq_lens_cpu={host}, seq_lens_sum=None,",
+            f"    req_pool_indices_cpu=torch.tensor({call['slots']}, dtype=torch.int64), seq_lens_cpu={host}, "
+            f"seq_lens_sum={call['host_sum']},",
             f"    input_ids=None, prefill_input_ids_cpu={prompt}, mix_running_indices=None)",
         ]
 
@@ -296,6 +299,8 @@ class _Script:
             "reserved_sum": lambda: f"torch.tensor([{sums}])",
             "carried_lens": lambda: f"{of}.new_seq_lens",
             "seq_lens_sum": lambda: "torch.tensor([-1 if batch.seq_lens_sum is None else batch.seq_lens_sum])",
+            "carried_rows": lambda: f"torch.tensor([len({of}.topk_p), len({of}.topk_index), len({of}.hidden_states)])",
+            "host_mirror": lambda: "torch.tensor([batch.seq_lens_cpu is not None, batch.seq_lens_sum is not None])",
             "relay_state": lambda: "torch.tensor([len(changed)])",
             "input_ids": lambda: "batch.seq_lens[:0] if batch.input_ids is None else batch.input_ids",
             "seq_lens": lambda: "batch.seq_lens",
@@ -304,6 +309,8 @@ class _Script:
             "new_bonus": lambda: f"{latest}.{bonus}",
             "new_seq_lens": lambda: f"{latest}.new_seq_lens",
         }
+        if call["field"] not in places and call["field"] not in OF_ONE_CALL:
+            raise NotFlat(f"no line is known that reads {call['field']}")
         return [f"got = {places.get(call['field'], lambda: call['field'])()}"]
 
     def _latest_draft(self) -> str:

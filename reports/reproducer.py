@@ -20,6 +20,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fixtures.artifacts import suite_version, write_atomically
+from fixtures.contained import SILENT
 from fixtures.runner_process import RunnerFailed, RunnerProcess
 from fixtures.schedule import ScheduleError, load
 from fixtures.sut import ROOT, Sut, SutError, locate
@@ -169,7 +170,7 @@ def _title(story: dict, sut: Sut) -> str:
     if failure["field"] in ("exception", "assertion"):
         seen = f"{failure['operation']} raises {story['raised'] or 'an exception'}"
     elif failure["field"] == "process":
-        seen = f"a relay call does not come back: {failure['actual']}"
+        seen = lost_call(story)
     else:
         seen = f"{failure['field']} after {failure['operation']}: expected {failure['expected']}, got {failure['actual']}"
     return f"{sut.title()}, speculative-decoding relay (DFlash): {seen}"
@@ -191,7 +192,7 @@ def readme(
     lines = [
         f"# {_title(story, sut)}",
         "",
-        f"**What differs.** {_sentence(failure)}",
+        f"**What differs.** {_sentence(story)}",
         "",
         "**What happens** " + f"({_count(requests, 'request')}, {_count(iterations, 'iteration')}; the smallest schedule found"
         + (", nothing in it can be left out)" if minimized.complete else f"; {minimized.stopped}, it may not be the smallest)"),
@@ -216,7 +217,17 @@ def readme(
     return "\n".join(lines)
 
 
-def _sentence(failure: dict) -> str:
+def lost_call(story: dict) -> str:
+    """What a call did that killed or hung the process."""
+    did = "hangs" if SILENT in story["divergence"]["actual"] else "kills its process"
+    last = story["last_call"]
+    return f"{last['do'].replace('_', ' ')} in iteration {last['iteration']} {did}" if last else f"the run {did}"
+
+
+def _sentence(story: dict) -> str:
+    failure = story["divergence"]
+    if failure["field"] == "process":
+        return f"{lost_call(story).capitalize()}; it should come back."
     where = f"In iteration {failure['iteration']}, " if failure["iteration"] >= 0 else ""
     who = f"for request {failure['request']} (slot {failure['slot']}), " if failure["request"] >= 0 and failure["slot"] >= 0 else ""
     if failure["field"] in ("exception", "assertion"):

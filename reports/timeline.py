@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 SVG = "http://www.w3.org/2000/svg"
 LAUNCHES = {"prefill", "extend", "decode"}
+RESHAPING = {"filter", "merge", "retract", "idle"}
 MOST_COLUMNS = 10
 LEFT, TOP, WIDE, HIGH, GAP = 92, 62, 134, 62, 10
 CHANNEL = 22  # between two columns, for the arrow
@@ -129,7 +130,7 @@ class _Picture:
         if not notes:
             notes.append((_cut(failure["line"], 110), "bad"))
         elif not self.written and failure["field"] not in ("exception", "assertion", "process"):
-            notes.append(("no row of the relay's buffers is wrong before: it went wrong where it was read", "quiet"))
+            notes.append((f"no row of the relay's buffers is wrong before; {_last_change(self.story)}", "quiet"))
         if self.left_out:
             notes.append((f"iterations {self.left_out[0]} to {self.left_out[-1]} are left out", "quiet"))
         return notes
@@ -175,6 +176,12 @@ class _Picture:
     def _add(self, tag: str, attributes: dict[str, str], words: str = "") -> None:
         element = ET.SubElement(self.root, f"{{{SVG}}}{tag}", attributes)
         element.text = words or None
+
+
+def _last_change(story: dict) -> str:
+    """The last operation that changed the shape of a batch, up to the divergence."""
+    changes = [op for op in story["operations"] if op[0] <= last_iteration(story) and op[1] in RESHAPING]
+    return f"its batch was last changed by {changes[-1][1]}, iteration {changes[-1][0]}" if changes else "its batch kept its shape"
 
 
 def _cut(words: str, most: int) -> str:
