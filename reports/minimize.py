@@ -73,6 +73,7 @@ def minimize(
         stopped = f"its {seconds:g} s were over"
     except KeyboardInterrupt:
         stopped = "it was interrupted"
+        runner.close()  # its answer is still on the way, and must not be taken for the next one's
     spent = time.monotonic() - begin
     return Minimized(text_of(search.best), search.failure, search.tried, spent, not stopped, stopped)
 

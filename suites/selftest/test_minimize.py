@@ -153,7 +153,10 @@ class Scripted:
         self.predicate, self.interrupt_at, self.count = predicate, interrupt_at, 0
 
     def start(self) -> None:
-        pass
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def job(self, name: str, document: str, isolated: bool) -> dict | None:
         self.count += 1
@@ -165,7 +168,9 @@ class Scripted:
 def test_an_interrupt_leaves_the_best_so_far() -> None:
     whole = minimize(everything().to_json(), Scripted(two_long_requests_and_an_idle))
     assert whole.complete
-    stopped = minimize(everything().to_json(), Scripted(two_long_requests_and_an_idle, interrupt_at=9))
+    runner = Scripted(two_long_requests_and_an_idle, interrupt_at=9)
+    stopped = minimize(everything().to_json(), runner)
+    assert runner.closed, "the answer to the interrupted trial would be taken for the next one's"
     assert (stopped.complete, stopped.stopped) == (False, "it was interrupted")
     assert two_long_requests_and_an_idle(parse(stopped.text))
     assert len(whole.text) < len(stopped.text) < len(everything().to_json())
