@@ -12,7 +12,8 @@ from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, EventCounter
 from fixtures.known import Known, load_known, sort_findings
 from fixtures.lane import Lane
 from fixtures.oracle_system import OracleSystem
-from fixtures.overlap_loop import OverlapLoop, Plan
+from fixtures.overlap_loop import OverlapLoop
+from fixtures.plan import Plan
 from fixtures.profiles import PROFILES, budgeted_chunks, chunks
 from fixtures.schedule import parse
 from fixtures.tally import Tally

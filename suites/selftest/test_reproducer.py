@@ -19,7 +19,7 @@ from fixtures.corpus import load_corpus
 from fixtures.draw import seeded
 from fixtures.lane import Lane
 from fixtures.oracle_system import OLD, OracleSystem
-from fixtures.overlap_loop import Plan
+from fixtures.plan import Plan
 from fixtures.schedule import load, parse
 from fixtures.sglang_relay.bonus_tokens import BonusTokensRelay
 from fixtures.sut import SutError, locate

@@ -12,7 +12,8 @@ from fixtures.draw import GATE, schedules, seeded
 from fixtures.judge import check_oracle
 from fixtures.lane import Lane
 from fixtures.oracle_system import OracleSystem
-from fixtures.overlap_loop import OverlapLoop, Plan
+from fixtures.overlap_loop import OverlapLoop
+from fixtures.plan import Plan
 from fixtures.schedule import MAX_FILE_BYTES, Schedule, ScheduleError, load, parse
 from fixtures.tally import shape_digest
 
