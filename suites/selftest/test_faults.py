@@ -18,6 +18,7 @@ from fixtures.sut import ROOT
 
 SEED, WITHIN = 1, 200
 MEDIAN = 50
+ELSEWHERE = (50, 100, 150)
 
 pytestmark = pytest.mark.new_contract
 
@@ -39,17 +40,18 @@ def test_the_catalogue_covers_its_families() -> None:
 def test_schedules_catch_every_fault(kind: str, runner_for) -> None:
     """And no two faults at one site diverge alike for the first time, so none is counted twice."""
     runner = runner_for(kind)
-    missed, needed, first = [], [], {}
-    for fault in seen_in(kind):
-        tried = runner.job("fault", fault=fault.name, seed=SEED, start=0, count=WITHIN)
-        if tried["caught"] is None:
-            missed.append(fault.name)
-            continue
-        needed.append(tried["schedules"])
-        first.setdefault((fault.site, tried["schedules"], tried["caught"]["line"]), []).append(fault.name)
-    assert missed == []
-    assert [names for names in first.values() if len(names) > 1] == []
-    assert statistics.median(needed) < MEDIAN
+
+    def first(fault: Fault, start: int) -> tuple:
+        """Site, schedules and divergence from schedule `start` on; without a divergence where none came."""
+        tried = runner.job("fault", fault=fault.name, seed=SEED, start=start, count=WITHIN)
+        return fault.site, tried["schedules"], tried["caught"] and tried["caught"]["line"]
+
+    found = {fault: first(fault, 0) for fault in seen_in(kind)}
+    assert [fault.name for fault, (_, _, line) in found.items() if line is None] == []
+    assert statistics.median(schedules for _, schedules, _ in found.values()) < MEDIAN
+    for start in ELSEWHERE:  # two that one schedule cannot tell apart
+        found = {fault: first(fault, start) for fault, seen in found.items() if list(found.values()).count(seen) > 1}
+    assert [fault.name for fault, seen in found.items() if list(found.values()).count(seen) > 1] == []
 
 
 @pytest.mark.parametrize("kind", ["release", "debug"])
