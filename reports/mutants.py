@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,8 @@ def relay_mutants(sut: Sut, module: str, artifacts: Path) -> dict[str, str]:
     for debug in (False, True):
         runner = RunnerProcess(sut=sut, device="cpu", artifacts=artifacts, debug=debug, worker="mutants", hang_limit=300)
         for result in runner.job("mutants", module=module, count=SCHEDULES):
-            noticed[result["name"]] = noticed.get(result["name"]) or result["noticed"]
+            what = re.sub(r"/\S*/(?=[^/\s]+)", "", result["noticed"])  # without the folders of this machine
+            noticed[result["name"]] = noticed.get(result["name"]) or what
         runner.close()
     return noticed
 
