@@ -13,6 +13,7 @@ import pytest
 from fixtures.known import load_known
 from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, duration, fresh_seed, profile_of
 from fixtures.runner_process import RunnerProcess
+from fixtures.schedule import ScheduleError, load
 from fixtures.sut import Sut, SutError, locate
 from fixtures.tally import Tally
 from reports.progress import Progress
@@ -58,6 +59,12 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in config.getoption("replay") or ():
         if not Path(name).is_file():
             raise pytest.UsageError(f"--replay {name}: no such file")
+        try:
+            load(name)
+        except ScheduleError as error:
+            raise pytest.UsageError(f"--replay {error}") from None
+    if (config.getoption("schedules") or 0) < 0:
+        raise pytest.UsageError(f"--schedules {config.getoption('schedules')}: give 0 or more")
     config.stash[SEED] = _seed(config)
     config.stash[DEADLINE] = _deadline(config)
     sys.path[:0] = config.stash[SUT].path()

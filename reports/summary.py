@@ -74,7 +74,7 @@ class Summary(BaseModel):
 
     summary_version: Literal[1]
     suite_version: str
-    verdict: Literal["PASS", "known", "DIVERGED", "ERROR", "INCOMPLETE", "INTERRUPTED"]
+    verdict: Literal["PASS", "known", "DIVERGED", "ERROR", "INCOMPLETE", "INTERRUPTED", "SKIPPED"]
     sut: SutFacts
     device: str
     stood_in_for: Annotated[list[str], Field(description="what could not exist on the machine and was replaced")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 
@@ -158,12 +159,17 @@ class VerdictReporter:
         for failure in self.total.failures[:8]:
             lines.append(f"{failure['verdict'].lower():12} {failure['line']}")
             if "schedule" in failure:
-                lines.append(f"             replay: tox -e replay -- {failure['schedule']}")
+                lines.append(f"             replay: tox -e replay -- {failure['schedule']}{self._same_sut()}")
         if len(self.total.failures) > 8:
             lines.append(f"             and {len(self.total.failures) - 8} more, in {self.artifacts / 'failures'}")
         others = [name for name in self.failed + self.errors if "test_streams" not in name]
         lines += [f"failed       {name}" for name in others[:12]]
         return lines
+
+    def _same_sut(self) -> str:
+        """The options that a replay needs to run on the same SUT; the default one needs none."""
+        chosen, device = self.config.getoption("sut"), self.config.getoption("device")
+        return (f" --sut {shlex.quote(chosen)}" if chosen else "") + (f" --device {device}" if device != "cpu" else "")
 
     def shortages(self) -> list[str]:
         """Why a complete profile may not say PASS: what it did not exercise enough."""

@@ -13,4 +13,4 @@ def test_kept_schedules_are_bitwise_identical(kept: Kept, kind: str, runner_for,
     ran = runner_for(kind).schedule(kept.schedule().to_json())
     tally.merge(ran.to_dict() | {"shapes": []})  # each runs twice, without and with debug assertions
     for failure in tally.failures:
-        pytest.fail(f"{failure['verdict']} {failure['line']}\n  kept because {kept.why}\n  replay: tox -e replay -- {kept.file()}", pytrace=False)
+        pytest.fail(f"{failure['verdict']} {failure['line']}\n  kept because {kept.why}\n  schedule: {kept.file()}", pytrace=False)

@@ -45,4 +45,4 @@ def test_explored_schedules_are_bitwise_identical(explored: int, seed: int, rele
         tally.merge(ran.to_dict() | {"shapes": [], "live": {}})
     if tally.failures:
         failure = tally.failures[0]
-        pytest.fail(f"{failure['verdict']} {failure['line']}\n  replay: tox -e replay -- {failure['schedule']}", pytrace=False)
+        pytest.fail(f"{failure['verdict']} {failure['line']}\n  schedule: {failure['schedule']}", pytrace=False)

@@ -34,5 +34,5 @@ def report_failures(tally) -> None:
     lines = []
     for failure in tally.failures:
         lines += [f"{failure['verdict']} {failure['line']}", *(f"    {line}" for line in failure["history"])]
-        lines.append(f"  replay: tox -e replay -- {failure['schedule']}")
+        lines.append(f"  schedule: {failure['schedule']}")
     pytest.fail("\n".join(lines), pytrace=False)

@@ -21,6 +21,9 @@ def test_header_names_what_is_tested(run_suite, sut) -> None:
     ("words", "reason"),
     [
         (["--sut", "no/such/folder"], "no such folder, and not a release"),
+        (["--sut", ""], "--sut: the value is empty"),
+        (["--schedules", "-5"], "--schedules -5: give 0 or more"),
+        (["--replay", "VERSION"], "--replay VERSION: document: not JSON"),
         (["--sut", "0.5.99"], "fetch it once with: tox -e sut -- 0.5.99"),
         (["--sut", "oracles"], "looked for sglang/__init__.py in"),
         (["--device", "tpu"], "--device tpu: give cpu, cuda or cuda:N"),
