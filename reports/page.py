@@ -27,8 +27,9 @@ MEANINGS = {
     "ERROR": "the SUT raised, hung or died, or the suite could not run it",
     "INTERRUPTED": "stopped; this is what was seen so far",
     "INCOMPLETE": "no difference found, but the run did not exercise enough to say PASS",
+    "SKIPPED": "nothing could run here",
 }
-TONES = {"PASS": "good", "known": "good", "INCOMPLETE": "fair", "INTERRUPTED": "fair"}
+TONES = {"PASS": "good", "SKIPPED": "fair", "known": "good", "INCOMPLETE": "fair", "INTERRUPTED": "fair"}
 
 
 def page_of(summary: Summary, reproducers: list[dict]) -> str:
