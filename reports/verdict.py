@@ -70,8 +70,11 @@ class VerdictReporter:
                 self.skipped.get(f"{name}: {reason.removeprefix('Skipped: ')}", 0) + 1
             )
 
-    def pytest_keyboard_interrupt(self) -> None:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo) -> None:
         self.interrupted = True
+        # CPython 3.11 may leave an entry without a line, on which pytest's own report of the interrupt fails.
+        excinfo.traceback = excinfo.traceback.filter(lambda entry: entry._rawentry.tb_lineno is not None)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
