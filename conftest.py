@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.known import load_known
-from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, duration, fresh_seed, profile_of
+from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, Profile, duration, fresh_seed, profile_of
 from fixtures.runner_process import RunnerProcess
 from fixtures.schedule import ScheduleError, load
 from fixtures.sut import Sut, SutError, locate
@@ -75,12 +75,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Progress(config), "relay-progress")
 
 
+def _profile(config: pytest.Config) -> Profile:
+    return profile_of(config.getoption("profile"), config.getoption("device"))
+
+
 def _seed(config: pytest.Config) -> int:
     """The seed asked for, the profile's, or a fresh one; workers take the controller's."""
     if hasattr(config, "workerinput"):
         return config.workerinput["relay_seed"]
     asked = config.getoption("seed")
-    fixed = profile_of(config.getoption("profile"), config.getoption("device")).seed
+    fixed = _profile(config).seed
     return asked if asked is not None else fixed if fixed is not None else fresh_seed()
 
 
@@ -104,7 +108,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """`--replay` runs its files and nothing else; without it there is nothing to replay."""
     wanted = bool(config.getoption("replay"))
     chosen = [item for item in items if ("replay" in item.keywords) == wanted]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)]) if wanted else None
+    if wanted:
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = chosen
 
 
@@ -137,7 +142,7 @@ def seed(pytestconfig: pytest.Config) -> int:
 @pytest.fixture(scope="session")
 def explored(pytestconfig: pytest.Config) -> int:
     """How many schedules Hypothesis explores."""
-    return profile_of(pytestconfig.getoption("profile"), pytestconfig.getoption("device")).explored
+    return _profile(pytestconfig).explored
 
 
 @pytest.fixture(scope="session")
@@ -155,18 +160,13 @@ def time_left(pytestconfig: pytest.Config):
 
 
 @pytest.fixture(scope="session")
-def contract_name(sut: Sut) -> str:
-    return sut.contract
-
-
-@pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> str:
     return worker_device(pytestconfig.getoption("device"))
 
 
 @pytest.fixture(scope="session")
 def artifacts(pytestconfig: pytest.Config) -> Path:
-    return Path(pytestconfig.rootpath, pytestconfig.getoption("artifacts"))
+    return _artifacts(pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -202,12 +202,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return max(1, min(len(os.sched_getaffinity(0)), 16 * devices))
 
 
+def _artifacts(config: pytest.Config) -> Path:
+    return Path(config.rootpath, config.getoption("artifacts"))
+
+
 def _runner(pytestconfig: pytest.Config, debug: bool = False, sanitizer: bool = False):
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     runner = RunnerProcess(
         sut=pytestconfig.stash[SUT],
         device=worker_device(pytestconfig.getoption("device")),
-        artifacts=Path(pytestconfig.rootpath, pytestconfig.getoption("artifacts")),
+        artifacts=_artifacts(pytestconfig),
         worker=worker,
         debug=debug,
         sanitizer=sanitizer,

@@ -15,20 +15,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fixtures.artifacts import write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
+from fixtures.profiles import profile_of
+from fixtures.sut import Sut
 from reports.reduction import kind_of
-from reports.summary import Failure, Summary, SummaryError, read_summary
+from reports.summary import MEANINGS, Failure, Summary, SummaryError, read_summary
 
-PAIR_MINIMUM = 20
 MOST_GROUPS = 40
-MEANINGS = {
-    "PASS": "no difference found",
-    "known": "no difference found but reviewed ones",
-    "DIVERGED": "the SUT does not do what the old relay did",
-    "ERROR": "the SUT raised, hung or died, or the suite could not run it",
-    "INTERRUPTED": "stopped; this is what was seen so far",
-    "INCOMPLETE": "no difference found, but the run did not exercise enough to say PASS",
-    "SKIPPED": "nothing could run here",
-}
 TONES = {"PASS": "good", "SKIPPED": "fair", "known": "good", "INCOMPLETE": "fair", "INTERRUPTED": "fair"}
 
 
@@ -44,7 +36,7 @@ def page_of(summary: Summary, reproducers: list[dict]) -> str:
     ]
     return environment.get_template("page.html.jinja").render(
         s=summary,
-        sut=f"SGLang {summary.sut.release or 'of unknown release'}" + (f", commit {summary.sut.commit}" if summary.sut.commit else ""),
+        sut=Sut(**summary.sut.model_dump()).title(),
         meaning=MEANINGS[summary.verdict],
         tone=TONES.get(summary.verdict, "bad"),
         broken=len(summary.checks.failed) + len(summary.checks.errors),
@@ -53,7 +45,7 @@ def page_of(summary: Summary, reproducers: list[dict]) -> str:
             {"name": a, "counts": [None if (a, b) in IMPOSSIBLE_PAIRS else summary.pairs.get(f"{a}>{b}", 0) for b in EVENTS]}
             for a in EVENTS
         ],
-        minimum=PAIR_MINIMUM,
+        minimum=profile_of(summary.profile, summary.device).pairs,
         window=WINDOW,
         groups=_groups(summary.failures, [one for one in reproducers if one["digest"] == summary.sut.digest]),
     )

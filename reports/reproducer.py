@@ -183,7 +183,7 @@ def readme(
     story: dict, minimized: Minimized, runner: RunnerProcess, made: Reproducer, mode: str, not_flat: str, intact: Sut | None
 ) -> str:
     """What goes into an issue."""
-    failure, sut = story["divergence"], runner.sut
+    sut = runner.sut
     requests, iterations = minimized.size()[0], last_iteration(story) + 1
     if not_flat:
         script = f"`reproduce.py` replays the schedule through the suite, because no flat script is honest here: {not_flat}."

@@ -18,6 +18,16 @@ Count = Annotated[int, Field(ge=0)]
 class SummaryError(ValueError):
     """A file that is no summary of a run; says why, in one line."""
 
+MEANINGS = {
+    "PASS": "no difference found",
+    "known": "no difference found but reviewed ones",
+    "DIVERGED": "the SUT does not do what the old relay did",
+    "ERROR": "the SUT raised, hung or died, or the suite could not run it",
+    "INTERRUPTED": "stopped; what follows is what was seen so far",
+    "SKIPPED": "nothing could run here",
+    "INCOMPLETE": "no difference found, but the run did not exercise enough to say PASS",
+}
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid")

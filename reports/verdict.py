@@ -16,6 +16,7 @@ from fixtures.sglang_relay.stand_ins import planned
 from fixtures.sut import Sut
 from fixtures.tally import Tally
 from reports.page import write_page
+from reports.summary import MEANINGS
 
 LIVE_MINIMUM = 3
 SUMMARY_VERSION = 1
@@ -114,16 +115,7 @@ class VerdictReporter:
         return "known" if self.known else "PASS"
 
     def headline(self, word: str) -> str:
-        meaning = {
-            "PASS": "no difference found",
-            "known": "no difference found but reviewed ones",
-            "DIVERGED": "the SUT does not do what the old relay did",
-            "ERROR": "the SUT raised, hung or died, or the suite could not run it",
-            "INTERRUPTED": "stopped; what follows is what was seen so far",
-            "SKIPPED": "nothing could run here",
-            "INCOMPLETE": "no difference found, but the run did not exercise enough to say PASS",
-        }[word]
-        return f"{word}: {meaning}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
+        return f"{word}: {MEANINGS[word]}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
 
     def block(self) -> list[str]:
         total = self.total

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures.draw import INTERPRETED
 from fixtures.sglang_relay import kernels
 from oracles import verify
 
@@ -194,13 +195,7 @@ def test_lengths_in_two_dimensions_are_refused(device, guarded):
         output.assert_untouched()
 
 
-@settings(
-    max_examples=15,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@INTERPRETED
 @given(data=st.data())
 def test_any_batch(check, device, data):
     bonus_dtype = data.draw(st.sampled_from(BONUS_DTYPES), label="dtype of the bonus tokens")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures.draw import INTERPRETED
 from fixtures.sglang_relay import kernels
 from oracles import verify
 
@@ -147,13 +148,7 @@ def test_an_empty_batch_gathers_no_rows(check, buffers, device, dtype, hidden):
     check(rows(device, [], dtype), *buffers(hidden=hidden))
 
 
-@settings(
-    max_examples=15,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@INTERPRETED
 @given(
     indices=st.lists(st.integers(0, ROWS - 1), max_size=6),
     index_dtype=st.sampled_from([torch.int32, torch.int64]),

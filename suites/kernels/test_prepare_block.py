@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures.draw import INTERPRETED
 from fixtures.sglang_relay import kernels
 from oracles import verify
 
@@ -163,13 +164,7 @@ def test_a_table_whose_rows_have_gaps_is_refused(device, guarded, view):
         output.assert_untouched()
 
 
-@settings(
-    max_examples=15,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@INTERPRETED
 @given(data=st.data())
 def test_any_batch(check, device, data):
     dtype = data.draw(st.sampled_from(list(IDS)), label="dtype of the bonus tokens")
