@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from pathlib import Path
 
@@ -52,10 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
         if not torch.cuda.is_available() or int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
             raise pytest.UsageError(f"--device {device}: torch finds {torch.cuda.device_count()} CUDA devices here")
-    else:
-        # The kernel suite runs SGLang's Triton kernels in this process, through the interpreter, which is
-        # a process-wide switch. Runners are processes of their own and do without.
-        os.environ.setdefault("TRITON_INTERPRET", "1")
     for name in config.getoption("replay") or ():
         if not Path(name).is_file():
             raise pytest.UsageError(f"--replay {name}: no such file")
@@ -67,7 +62,6 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--schedules {config.getoption('schedules')}: give 0 or more")
     config.stash[SEED] = _seed(config)
     config.stash[DEADLINE] = _deadline(config)
-    sys.path[:0] = config.stash[SUT].path()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(
             VerdictReporter(config, config.stash[SUT], config.stash[SEED]), "relay-verdict"
@@ -206,15 +200,14 @@ def _artifacts(config: pytest.Config) -> Path:
     return Path(config.rootpath, config.getoption("artifacts"))
 
 
-def _runner(pytestconfig: pytest.Config, debug: bool = False, sanitizer: bool = False):
+def _runner(pytestconfig: pytest.Config, **kind: bool):
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     runner = RunnerProcess(
         sut=pytestconfig.stash[SUT],
         device=worker_device(pytestconfig.getoption("device")),
         artifacts=_artifacts(pytestconfig),
         worker=worker,
-        debug=debug,
-        sanitizer=sanitizer,
+        **kind,
         hang_limit=pytestconfig.getoption("hang_limit"),
     )
     yield runner
@@ -231,6 +224,12 @@ def release_runner(pytestconfig: pytest.Config):
 def debug_runner(pytestconfig: pytest.Config):
     """A process with the SUT's debug assertions on."""
     yield from _runner(pytestconfig, debug=True)
+
+
+@pytest.fixture(scope="session")
+def kernel_runner(pytestconfig: pytest.Config):
+    """A process that launches the SUT's kernels: through Triton's interpreter on a CPU."""
+    yield from _runner(pytestconfig, launches=True)
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,8 @@ from fixtures.schedule import Schedule, parse
 from fixtures.sut import Sut, locate
 from reports.minimize import minimize
 from reports.reduction import kind_of
-from reports.reproducer import exit_of, write_reproducer
+from reports.checked_script import exit_of
+from reports.reproducer import story_of, write_reproducer
 from reports.trials import Trials
 
 MOST_DRAWN = 400
@@ -54,7 +55,7 @@ def measure(name: str, broken: BrokenRelay, out: Path, intact: Sut, rivals: bool
         steps = list(simpler(smallest))
         left = [what for what, schedule in steps if same_kind(trials(schedule.to_json()), kind)]
         checked = time.monotonic() - begin
-        made = write_reproducer(out / "reproducers" / name, minimized, runner, intact)
+        made = write_reproducer(out / "reproducers" / name, minimized, story_of(minimized, runner), runner, intact)
         result = {
             "name": name,
             "kind": kind,
@@ -68,8 +69,8 @@ def measure(name: str, broken: BrokenRelay, out: Path, intact: Sut, rivals: bool
             "check_seconds": round(checked, 2),
             "flat": made.flat,
             "lines": made.lines,
-            "exit_on_broken": made.on_sut,
-            "exit_on_intact": made.on_intact if made.on_intact is not None else exit_of(made.folder / "reproduce.py", intact),
+            "exit_on_broken": made.outcome.on_sut,
+            "exit_on_intact": made.outcome.on_intact if made.outcome.on_intact is not None else exit_of(made.folder / "reproduce.py", intact),
             "torch": runner.identity["torch"],
             "schedule": minimized.text,
         }

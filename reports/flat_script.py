@@ -9,9 +9,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 
+from fixtures.artifacts import WATCHING
+
 Call = dict
 
-MODES = {"debug assertions": True, "release mode": False}
 OF_ONE_CALL = ("accept_lens", "out_tokens", "block_ids", "positions", "cache_locs")  # named as the call's outputs are
 CAME_BACK = 90  # a child's exit code that no fault is likely to give
 WATCHDOG = 60  # seconds after the imports in which the calls of a script must be done
@@ -35,7 +36,9 @@ class _Script:
     def __init__(
         self, story: dict, calls: list[Call] | None, title: str, mode: str, device: str, by_worker: bool
     ) -> None:
-        self.story, self.title, self.mode, self.device = story, title, mode, device
+        self.story, self.title, self.device = story, title, device
+        self.debug = mode == "debug assertions"
+        self.watch = mode.removeprefix(WATCHING) if mode.startswith(WATCHING) else ""
         self.dialect, self.failure = story["dialect"], story["divergence"]
         self.name = self.failure["field"]
         self.is_read = story["read"] is not None
@@ -68,10 +71,13 @@ class _Script:
                 body.append(f"# iteration {when}")
             body += getattr(self, "_" + call["do"])(call)
         last = getattr(self, "_" + self.calls[-1]["do"])(self.calls[-1])
-        split = len(body) if self.is_read else len(body) - len(last)
+        split = len(body) if self.is_read or self.watch else len(body) - len(last)
         lines += _indented(body[:split])
         lines += ["except BaseException:", "    traceback.print_exc()", "    sys.exit(2)"]
-        lines += self._verdict() if self.is_read else self._raising(body[split:])
+        if self.watch:
+            lines += ['print("touched:", touched)', f'assert not touched, "no name with {self.watch} in it should be touched"']
+        else:
+            lines += self._verdict() if self.is_read else self._raising(body[split:])
         return "\n".join(lines) + "\n"
 
     def _wrapped(self) -> str:
@@ -81,7 +87,7 @@ class _Script:
 
     def _imports_of_python(self) -> list[str]:
         names = {"os", "sys", "traceback"}
-        if not MODES[self.mode]:
+        if not self.debug:
             names.discard("os")
         if self.name == "process":
             names |= {"faulthandler", "subprocess"}
@@ -90,7 +96,7 @@ class _Script:
 
     def _child(self) -> list[str]:
         lines = []
-        if MODES[self.mode]:
+        if self.debug:
             lines.append('os.environ.update(SGLANG_IS_IN_CI="1", TORCH_COMPILE_DISABLE="1")  # SGLang\'s debug assertions')
         if self.name == "process":
             lines += [
@@ -126,6 +132,7 @@ class _Script:
         for do, functions in (("accept", self._accept_functions()), ("draft_block", ["prepare_block"])):
             for function in functions if do in self.done else ():
                 lines.append("from {} import {}".format(*self.dialect["functions"][function]))
+        lines += self._watching()
         device = "" if kind == "cpu" else f', device="{self.device}"'
         lines.append("T = torch.tensor" if not device else f"T = lambda *a, **k: torch.tensor(*a, **k).to({self.device!r})")
         if relay or "batch" in self.done:
@@ -151,6 +158,22 @@ class _Script:
         if self.name == "process":
             lines.append(f"faulthandler.dump_traceback_later({WATCHDOG}, exit=True)  # exits 1 where a call hangs")
         return lines
+
+    def _watching(self) -> list[str]:
+        """Notes every attribute with the word in its name that is read, written or deleted, however the name was put together."""
+        if not self.watch:
+            return []
+        return [
+            "import sglang.srt.managers.overlap_utils as overlap, sglang.srt.speculative.dflash_info_v2 as info",
+            "import sglang.srt.speculative.dflash_worker_v2 as work",
+            "touched = []",
+            "for cls in (overlap.FutureMap, overlap.RelayPayload, info.DFlashDraftInputV2, work.DFlashWorkerV2):",
+            '    for hook in ("__getattribute__", "__setattr__", "__delattr__"):',
+            "        def watched(self, name, *rest, inner=getattr(cls, hook)):",
+            f"            touched.extend([f'{{type(self).__name__}}.{{name}}'] * ({self.watch!r} in name))",
+            "            return inner(self, name, *rest)",
+            "        setattr(cls, hook, watched)",
+        ]
 
     def _verdict(self) -> list[str]:
         wanted = self.story["wanted"]

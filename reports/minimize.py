@@ -86,9 +86,10 @@ def main(words: list[str] | None = None) -> int:
     except ScheduleError as error:
         print(error, file=sys.stderr)
         return 2
-    from fixtures.runner_process import RunnerFailed, RunnerProcess
+    from fixtures.runner_process import RunnerFailed, RunnerProcess, options_of
     from fixtures.sut import SutError, locate
-    from reports.reproducer import intact_release, write_reproducer
+    from reports.checked_script import intact_release
+    from reports.reproducer import story_of, write_reproducer
 
     kept = _kept_beside(asked.file)
     wanted = asked.sut or kept.get("sut", {}).get("root")
@@ -97,13 +98,13 @@ def main(words: list[str] | None = None) -> int:
     except SutError as error:
         print(error, file=sys.stderr)
         return 2
-    mode = asked.mode or ("debug" if kept.get("mode") == "debug assertions" else "release")
-    print(f"SUT: {sut.title()}, {sut.root}, {mode} mode, {asked.device}", file=sys.stderr)
-    runner = RunnerProcess(sut=sut, device=asked.device, artifacts=asked.out, worker="minimize", debug=mode == "debug")
+    options = {"debug": asked.mode == "debug"} if asked.mode else options_of(kept.get("mode", ""))
+    runner = RunnerProcess(sut=sut, device=asked.device, artifacts=asked.out, worker="minimize", **options)
+    print(f"SUT: {sut.title()}, {sut.root}, {runner.mode()}, {asked.device}", file=sys.stderr)
     try:
         with _Bar() as bar:
             minimized = minimize(text, runner, asked.seconds, bar)
-        made = write_reproducer(asked.out / "reproducers", minimized, runner, intact_release(sut))
+        made = write_reproducer(asked.out / "reproducers", minimized, story_of(minimized, runner), runner, intact_release(sut))
     except DoesNotFail as error:
         print(f"{asked.file}: {error}; it failed elsewhere? give --sut and --mode", file=sys.stderr)
         return 1
@@ -116,7 +117,7 @@ def main(words: list[str] | None = None) -> int:
     print(f"{minimized.size()[0]} requests, {made.iterations} iterations, {minimized.tried} schedules tried in {minimized.seconds:.1f} s")
     if not minimized.complete:
         print(f"perhaps not the smallest: {minimized.stopped}")
-    print(f"reproduce.py: {'flat' if made.flat else 'replays through the suite'}, {made.checked()}")
+    print(f"reproduce.py: {'flat' if made.flat else 'replays through the suite'}, {made.outcome.words()}")
     print(made.folder)
     return 0
 

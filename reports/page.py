@@ -29,6 +29,7 @@ def page_of(summary: Summary, reproducers: list[dict]) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    ours = [one for one in reproducers if one["digest"] == summary.sut.digest]
     most = max(summary.events.values(), default=0) or 1
     events = [
         {"name": name, "text": text, "count": summary.events.get(name, 0), "percent": 100 * summary.events.get(name, 0) // most}
@@ -47,7 +48,8 @@ def page_of(summary: Summary, reproducers: list[dict]) -> str:
         ],
         minimum=profile_of(summary.profile, summary.device).pairs,
         window=WINDOW,
-        groups=_groups(summary.failures, [one for one in reproducers if one["digest"] == summary.sut.digest]),
+        groups=_groups(summary.failures, ours),
+        others=[one for one in ours if one["kind"] not in {kind_of(failure.model_dump()) for failure in summary.failures}],
     )
 
 
@@ -64,12 +66,13 @@ def _groups(failures: list[Failure], reproducers: list[dict]) -> list[dict]:
 
 
 def read_reproducers(artifacts: Path) -> list[dict]:
-    """kind, line, folder, checked, picture (a data URL) and the SUT's digest of each reproducer there is."""
+    """kind, line, folder, checked, picture (a data URL; "" where there is none) and the SUT's digest of each reproducer there is."""
     found = []
     for file in sorted((artifacts / "reproducers").glob("*/divergence.json")):
         try:
             facts = json.loads(file.read_text(encoding="utf-8"))
-            picture = base64.b64encode(file.with_name("timeline.svg").read_bytes()).decode()
+            drawing = file.with_name("timeline.svg")
+            picture = base64.b64encode(drawing.read_bytes()).decode() if drawing.is_file() else ""
             failure = facts["divergence"]
             found.append(
                 {
@@ -78,7 +81,7 @@ def read_reproducers(artifacts: Path) -> list[dict]:
                     "line": failure["line"],
                     "folder": str(file.parent),
                     "checked": facts["checked"],
-                    "picture": f"data:image/svg+xml;base64,{picture}",
+                    "picture": picture and f"data:image/svg+xml;base64,{picture}",
                 }
             )
         except (OSError, ValueError, KeyError) as error:

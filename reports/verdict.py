@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.artifacts import suite_version, write_atomically
+from fixtures.artifacts import save_failure, suite_version, write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
+from fixtures.judge import DIVERGED, Divergence
 from fixtures.profiles import profile_of
 from fixtures.sglang_relay.stand_ins import planned
 from fixtures.sut import Sut
@@ -62,6 +63,7 @@ class VerdictReporter:
             self.passed += 1
         elif report.when == "call" and report.failed:
             self.failed.append(report.nodeid)
+            self._keep(report)
         elif report.failed:
             self.errors.append(report.nodeid)
         elif report.skipped:
@@ -70,6 +72,18 @@ class VerdictReporter:
             self.skipped[f"{name}: {reason.removeprefix('Skipped: ')}"] = (
                 self.skipped.get(f"{name}: {reason.removeprefix('Skipped: ')}", 0) + 1
             )
+
+    def _keep(self, report: pytest.TestReport) -> None:
+        """A failed check that no schedule and no launch was kept for, so that `tox -e reproduce` finds it."""
+        suite = report.nodeid.removeprefix("suites/").split("/")[0]
+        if suite in ("differential", "kernels") or any(name == "kept" for name, _ in report.user_properties):
+            return
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = str(crash.message if crash else report.longrepr).splitlines()[0][:300]
+        found = Divergence(DIVERGED, report.nodeid.split("::")[-1], suite, -1, -1, -1, "the check passes", said)
+        save_failure(
+            self.artifacts, json.dumps({"check": report.nodeid}), found.to_dict(), self.sut.to_dict(), "release mode", "check.json"
+        )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo) -> None:

@@ -1,66 +1,41 @@
-"""Inputs in every layout that SGLang's callers hold them in, and outputs that show a stray or a missing write."""
+"""Launches that a runner makes, compared with the oracle and kept when they differ; inputs in every layout that SGLang's callers hold."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-POISON = b"\xa5"  # every byte of it: negative as an integer, so no id, length or location equals it
-INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-class Guarded:
-    """`tensor` is contiguous and lies in poisoned memory, as a worker's buffer sliced to the batch does."""
-
-    LEAD, TAIL = 64, 4096  # elements; the lead keeps the alignment of a fresh allocation
-
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None) -> None:
-        inside = slice(self.LEAD, self.LEAD + math.prod(shape))
-        memory = torch.empty(inside.stop + self.TAIL, dtype=dtype, device=device)
-        self.tensor = memory[inside].view(shape)
-        self._bits = memory.view(INTEGERS[memory.itemsize])
-        self._poison = int.from_bytes(POISON * memory.itemsize, signed=True)
-        self._bits.fill_(self._poison)
-        self._inside = inside
-
-    def stray_writes(self) -> list[int]:
-        """Offsets, in elements from the start of `tensor`, of what was written outside it."""
-        written = self._bits != self._poison
-        written[self._inside] = False
-        return (written.nonzero()[:, 0] - self.LEAD).tolist()
-
-    def assert_untouched(self) -> None:
-        assert (self._bits == self._poison).all(), "nothing was to be written"
-
-
-class GuardedAllocations(TorchDispatchMode):
-    """While it is entered, uninitialized memory comes poisoned and guarded."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given: list[Guarded] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func is not torch.ops.aten.empty.memory_format or not math.prod(args[0]):
-            return func(*args, **kwargs)
-        self.given.append(Guarded(tuple(args[0]), kwargs.get("dtype"), kwargs.get("device")))
-        return self.given[-1].tensor
+from fixtures.artifacts import save_failure
+from fixtures.launch import MODE, Held, Launch, Layout, lost_launch
+from fixtures.runner_process import RunnerFailed, RunnerProcess
+from fixtures.sut import Sut
+from fixtures.tally import Tally
 
 
 @pytest.fixture
-def guarded(device: str) -> Callable[[tuple[int, ...], torch.dtype], Guarded]:
-    return partial(Guarded, device=device)
+def launch(kernel_runner: RunnerProcess, sut: Sut, artifacts: Path, tally: Tally) -> Callable[..., Launch]:
+    """Makes a launch; fails when it differs from the oracle, after keeping it for `tox -e reproduce`."""
 
+    def launch(
+        kernel: str, inputs: dict[str, torch.Tensor | None], outputs: dict[str, Layout], refuses: str = "", **scalars: int
+    ) -> Launch:
+        made = Launch(kernel, {name: t if t is None else Held.of(t) for name, t in inputs.items()}, outputs, scalars, refuses)
+        document = made.to_json()
+        try:
+            # Forks cost as much as the launches, so they begin with the first launch that kills the runner.
+            found = kernel_runner.job("launch", document=document, isolated=kernel_runner.deaths > 0)
+        except RunnerFailed as death:
+            found = lost_launch(made, str(death)).to_dict()
+        if found is not None:
+            path = save_failure(artifacts, document, found, sut.to_dict(), MODE, "launch.json")
+            tally.failures.append(found | {"mode": MODE, "launch": str(path)})
+            pytest.fail(f"{found['line']}; the launch is in {path}", pytrace=False)
+        return made
 
-@pytest.fixture
-def guarded_allocations() -> type[GuardedAllocations]:
-    return GuardedAllocations
+    return launch
 
 
 def _front(values: torch.Tensor) -> torch.Tensor:

@@ -8,13 +8,16 @@ left out: no worker has one, and it crashes Triton's interpreter.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.draw import INTERPRETED
-from fixtures.sglang_relay import kernels
+from fixtures.launch import Layout, right_values
+from fixtures.sglang_relay.kernels import ACCEPT_BONUS
 from oracles import verify
 
 BONUS_DTYPES = (torch.int32, torch.int64)
@@ -22,50 +25,37 @@ LARGEST = 2**31 - 1  # token id
 
 
 @pytest.fixture
-def check(device, guarded):
-    """Accept one batch, compare every element with the oracle, and see that nothing else was written."""
-    accept_bonus = kernels.accept_bonus()
+def check(launch):
+    """Accept one batch as the oracle does; gives what is right."""
 
     def check(candidates, target_top1, seq_lens=None, bonus_dtype=torch.int64) -> verify.Accepted:
         if seq_lens is None:
-            seq_lens = torch.arange(len(candidates), device=device) * 1000 + 9
-        inputs = (candidates, target_top1, seq_lens)
-        before = [tensor.clone() for tensor in inputs]
-        outputs = buffers(guarded, candidates.shape, bonus_dtype)
-        accept_bonus(candidates, target_top1, *tensors(outputs)[:4], seq_lens, outputs.new_seq_lens.tensor)
-        expected = verify.accept(*before)
-        for field, output, right in zip(expected._fields, outputs, expected, strict=True):
-            assert output.tensor.tolist() == right.tolist(), field
-            assert output.stray_writes() == [], field
-        assert all(map(torch.equal, inputs, before)), "an input changed"
-        return expected
+            seq_lens = torch.arange(len(candidates)) * 1000 + 9
+        inputs = {"candidates": candidates, "target_top1": target_top1, "seq_lens": seq_lens}
+        return verify.Accepted(*right_values(launch(ACCEPT_BONUS, inputs, outputs(candidates.shape, bonus_dtype))))
 
     return check
 
 
-def buffers(guarded, shape: tuple[int, int], bonus_dtype: torch.dtype = torch.int64) -> verify.Accepted:
+def outputs(shape: tuple[int, int], bonus_dtype: torch.dtype = torch.int64) -> dict[str, Layout]:
     rows = shape[:1]
-    return verify.Accepted(
-        accept_lens=guarded(rows, torch.int32),
-        commit_lens=guarded(rows, torch.int32),
-        bonus=guarded(rows, bonus_dtype),
-        out_tokens=guarded(shape, torch.int64),
-        new_seq_lens=guarded(rows, torch.int64),
-    )
-
-
-def tensors(outputs: verify.Accepted) -> list[torch.Tensor]:
-    return [output.tensor for output in outputs]
+    return {
+        "accept_lens": Layout.plain(torch.int32, rows),
+        "commit_lens": Layout.plain(torch.int32, rows),
+        "bonus": Layout.plain(bonus_dtype, rows),
+        "out_tokens": Layout.plain(torch.int64, shape),
+        "new_seq_lens": Layout.plain(torch.int64, rows),
+    }
 
 
 def verified(
-    device: str, accept_lens: list[int], block_size: int, *, first_id: int = 1, wrong: int = 1
+    accept_lens: list[int], block_size: int, *, first_id: int = 1, wrong: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Candidates and the target's choices; a request's drafts are right but for one, which differs in bits `wrong`.
 
     Ids are distinct and go on from row to row, so each row's end would also match the next row's start.
     """
-    chain = torch.arange(len(accept_lens) * block_size + 1, device=device) + first_id
+    chain = torch.arange(len(accept_lens) * block_size + 1) + first_id
     candidates = chain[:-1].view(-1, block_size).clone()
     for row, accept_len in enumerate(accept_lens):
         if accept_len < block_size - 1:
@@ -76,128 +66,113 @@ def verified(
 @pytest.mark.parametrize("bonus_dtype", BONUS_DTYPES)
 @pytest.mark.parametrize("block_size", [1, 2, 3, 5, 8, 13, 16, 33])
 def test_every_accept_length_and_matches_after_the_first_wrong_draft_do_not_count(
-    check, device, block_size, bonus_dtype
+    check, block_size, bonus_dtype
 ):
     accept_lens = list(range(block_size))
-    accepted = check(*verified(device, accept_lens, block_size, wrong=2**20), bonus_dtype=bonus_dtype)
+    accepted = check(*verified(accept_lens, block_size, wrong=2**20), bonus_dtype=bonus_dtype)
     assert accepted.accept_lens.tolist() == accept_lens
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20])
-def test_every_batch_size(check, device, size):
+def test_every_batch_size(check, size):
     accept_lens = [row * 3 % 5 for row in range(size)]
-    accepted = check(*verified(device, accept_lens, 5, wrong=2**20))
+    accepted = check(*verified(accept_lens, 5, wrong=2**20))
     assert accepted.accept_lens.tolist() == accept_lens
 
 
 @pytest.mark.parametrize("bonus_dtype", BONUS_DTYPES)
-def test_an_empty_batch_writes_nothing(device, guarded, bonus_dtype):
-    outputs = buffers(guarded, (4, 5), bonus_dtype)
-    candidates, target = verified(device, [0, 2, 4], 5)
-    *first, new_seq_lens = (output.tensor[:0] for output in outputs)
-    kernels.accept_bonus()(candidates[:0], target[:0], *first, candidates[:0, 0], new_seq_lens)
-    for output in outputs:
-        output.assert_untouched()
+def test_an_empty_batch_writes_nothing(check, bonus_dtype):
+    candidates, target = verified([0, 2, 4], 5)
+    check(candidates[:0], target[:0], candidates[:0, 0], bonus_dtype)
 
 
 @pytest.mark.parametrize("block_size", [2, 3, 5, 8, 13])
-def test_a_full_match_ends_with_its_block(check, device, block_size):
+def test_a_full_match_ends_with_its_block(check, block_size):
     """A row's target choice equals the next row's first candidate, and still the two rows are apart."""
-    accepted = check(*verified(device, [block_size - 1] * 3, block_size))
+    accepted = check(*verified([block_size - 1] * 3, block_size))
     assert accepted.accept_lens.tolist() == [block_size - 1] * 3
 
 
-def test_the_first_candidate_is_not_compared(check, device):
-    candidates, target = verified(device, [0, 3, 4], 5)
+def test_the_first_candidate_is_not_compared(check):
+    candidates, target = verified([0, 3, 4], 5)
     candidates[:, 0] = target[:, 0]
     accepted = check(candidates, target)
     assert accepted.accept_lens.tolist() == [0, 3, 4]
 
 
 @pytest.mark.parametrize("first_id", [1, 2**30, 2**61])
-def test_ids_that_differ_in_one_bit_only_do_not_match(check, device, first_id):
+def test_ids_that_differ_in_one_bit_only_do_not_match(check, first_id):
     bits = [0, 7, 8, 15, 16, 17, 23, 24, 25, 30, 31, 32, 33, 47, 53, 62]
-    candidates, target = verified(device, [2] * len(bits), 3, first_id=first_id)
+    candidates, target = verified([2] * len(bits), 3, first_id=first_id)
     for row, bit in enumerate(bits):
         candidates[row, 1] ^= 1 << bit
     assert check(candidates, target).accept_lens.tolist() == [0] * len(bits)
 
 
 @pytest.mark.parametrize("bonus_dtype", BONUS_DTYPES)
-def test_the_largest_token_ids_match_and_are_kept(check, device, bonus_dtype):
+def test_the_largest_token_ids_match_and_are_kept(check, bonus_dtype):
     accept_lens = [0, 1, 2, 3, 4]
     first_id = LARGEST - 25  # the last choice is the largest id
-    accepted = check(*verified(device, accept_lens, 5, first_id=first_id, wrong=2**30), bonus_dtype=bonus_dtype)
+    accepted = check(*verified(accept_lens, 5, first_id=first_id, wrong=2**30), bonus_dtype=bonus_dtype)
     assert accepted.accept_lens.tolist() == accept_lens
     assert accepted.bonus[-1] == LARGEST
 
 
-def test_int64_tokens_are_not_narrowed(check, device):
+def test_int64_tokens_are_not_narrowed(check):
     accept_lens = [0, 1, 2, 3, 4]
-    accepted = check(*verified(device, accept_lens, 5, first_id=2**40 + 2**31 - 8, wrong=2**35))
+    accepted = check(*verified(accept_lens, 5, first_id=2**40 + 2**31 - 8, wrong=2**35))
     assert accepted.accept_lens.tolist() == accept_lens
 
 
-def test_equal_ids_everywhere_are_accepted_to_the_end(check, device):
+def test_equal_ids_everywhere_are_accepted_to_the_end(check):
     for token in (0, LARGEST):
-        same = torch.full((3, 5), token, device=device)
+        same = torch.full((3, 5), token)
         assert check(same, same.clone()).accept_lens.tolist() == [4, 4, 4]
 
 
-def test_new_lengths_are_not_narrowed(check, device):
-    seq_lens = torch.tensor([0, 2**15 - 1, 2**16 - 1, 2**24, 2**31 - 1, 2**32 - 1, 2**53], device=device)
-    check(*verified(device, [0, 1, 2, 3, 4, 0, 4], 5), seq_lens)
+def test_new_lengths_are_not_narrowed(check):
+    seq_lens = torch.tensor([0, 2**15 - 1, 2**16 - 1, 2**24, 2**31 - 1, 2**32 - 1, 2**53])
+    check(*verified([0, 1, 2, 3, 4, 0, 4], 5), seq_lens)
 
 
-def test_lengths_may_be_a_view_of_a_larger_buffer(check, device, layout):
-    seq_lens = torch.tensor([11, 2**16 + 5, 33, 44, 55, 66, 77], device=device)
-    check(*verified(device, [0, 4, 1, 3, 2, 4, 0], 5), layout(seq_lens))
+def test_lengths_may_be_a_view_of_a_larger_buffer(check, layout):
+    seq_lens = torch.tensor([11, 2**16 + 5, 33, 44, 55, 66, 77])
+    check(*verified([0, 4, 1, 3, 2, 4, 0], 5), layout(seq_lens))
 
 
-def test_candidates_and_choices_may_be_the_front_rows_of_larger_buffers(check, device):
+def test_candidates_and_choices_may_be_the_front_rows_of_larger_buffers(check):
     """The rows behind the batch would match as well."""
-    candidates, target = verified(device, [0, 4, 1, 3, 4, 4, 4], 5)
+    candidates, target = verified([0, 4, 1, 3, 4, 4, 4], 5)
     check(candidates[:3], target[:3])
     check(candidates[1:5], target[1:5])
 
 
 @pytest.mark.parametrize("wrong", ["candidates", "target_top1"])
 @pytest.mark.parametrize("view", [lambda wide: wide[:, :5], lambda wide: wide.t()[:5]], ids=["left part", "transposed"])
-def test_inputs_with_gaps_are_refused(device, guarded, wrong, view):
-    inputs = dict(zip(("candidates", "target_top1"), verified(device, [4] * 5, 5), strict=True))
-    inputs[wrong] = view(torch.arange(40, device=device).view(5, 8))
-    outputs = buffers(guarded, (5, 5))
-    *first, new_seq_lens = tensors(outputs)
-    with pytest.raises(ValueError, match=wrong):
-        kernels.accept_bonus()(*inputs.values(), *first, torch.arange(5, device=device), new_seq_lens)
-    for output in outputs:
-        output.assert_untouched()
+def test_inputs_with_gaps_are_refused(launch, wrong, view):
+    inputs = dict(zip(("candidates", "target_top1"), verified([4] * 5, 5), strict=True))
+    inputs |= {wrong: view(torch.arange(40).view(5, 8)), "seq_lens": torch.arange(5)}
+    launch(ACCEPT_BONUS, inputs, outputs((5, 5)), refuses=wrong)
 
 
 @pytest.mark.parametrize("wrong", verify.Accepted._fields)
-def test_outputs_with_gaps_are_refused(device, guarded, wrong):
-    outputs = buffers(guarded, (10, 5))
-    *first, new_seq_lens = (
-        output.tensor[::2] if field == wrong else output.tensor[:5] for field, output in outputs._asdict().items()
-    )
-    with pytest.raises(ValueError, match=wrong):
-        kernels.accept_bonus()(*verified(device, [4] * 5, 5), *first, torch.arange(5, device=device), new_seq_lens)
-    for output in outputs:
-        output.assert_untouched()
+def test_outputs_with_gaps_are_refused(launch, wrong):
+    candidates, target = verified([4] * 5, 5)
+    inputs = {"candidates": candidates, "target_top1": target, "seq_lens": torch.arange(5)}
+    plain = outputs((5, 5))
+    gaps = replace(plain[wrong], stride=(2 * plain[wrong].stride[0], *plain[wrong].stride[1:]))
+    launch(ACCEPT_BONUS, inputs, plain | {wrong: gaps}, refuses=wrong)
 
 
-def test_lengths_in_two_dimensions_are_refused(device, guarded):
-    outputs = buffers(guarded, (3, 5))
-    *first, new_seq_lens = tensors(outputs)
-    with pytest.raises(ValueError, match="prefix_lens"):
-        kernels.accept_bonus()(*verified(device, [4] * 3, 5), *first, torch.ones(3, 1, device=device), new_seq_lens)
-    for output in outputs:
-        output.assert_untouched()
+def test_lengths_in_two_dimensions_are_refused(launch):
+    candidates, target = verified([4] * 3, 5)
+    inputs = {"candidates": candidates, "target_top1": target, "seq_lens": torch.ones((3, 1), dtype=torch.int64)}
+    launch(ACCEPT_BONUS, inputs, outputs((3, 5)), refuses="prefix_lens")
 
 
 @INTERPRETED
 @given(data=st.data())
-def test_any_batch(check, device, data):
+def test_any_batch(check, data):
     bonus_dtype = data.draw(st.sampled_from(BONUS_DTYPES), label="dtype of the bonus tokens")
     block_size = data.draw(st.integers(1, 17), label="block size")
     ids = st.sampled_from([0, 1, 2**16, 2**30, LARGEST]) | st.integers(0, LARGEST)  # few, so that some match
@@ -209,5 +184,5 @@ def test_any_batch(check, device, data):
         for target, keep in zip(targets, kept, strict=True)
     ]
     lengths = data.draw(st.lists(st.integers(0, 2**40), min_size=len(targets), max_size=len(targets)), label="lengths")
-    rows = (torch.tensor(ids, dtype=torch.int64, device=device).view(-1, block_size) for ids in (drafted, targets))
-    check(*rows, torch.tensor(lengths, dtype=torch.int64, device=device), bonus_dtype)
+    rows = (torch.tensor(ids, dtype=torch.int64).view(-1, block_size) for ids in (drafted, targets))
+    check(*rows, torch.tensor(lengths, dtype=torch.int64), bonus_dtype)

@@ -26,7 +26,8 @@ from fixtures.sut import SutError, locate
 from fixtures.tape import RecordedLoop, RelayedOracle, play, shorten
 from reports.flat_script import NotFlat, flat_script
 from reports.replay_script import replay_script
-from reports.reproducer import key_of, main, reproduce_run
+from reports.reproduce import main, reproduce_run
+from reports.reproducer import key_of
 
 MOST_LINES = 60
 NEW = BonusTokensRelay.contract
@@ -153,7 +154,7 @@ def test_what_no_relay_call_gives_is_not_made_flat() -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """What a run on a broken copy left, and what `reports.reproducer` made of it."""
+    """What a run on a broken copy left, and what `reports.reproduce` made of it."""
     try:
         intact = locate(RELEASE)
     except SutError as error:
@@ -188,7 +189,7 @@ def test_failures_of_one_kind_become_one_reproducer(made: SimpleNamespace) -> No
 
 def test_its_script_was_run_on_both_builds(made: SimpleNamespace) -> None:
     one = made.all[0]
-    assert (one.flat, one.on_sut, one.on_intact) == (True, 1, 0)
+    assert (one.flat, one.outcome.on_sut, one.outcome.on_intact) == (True, 1, 0)
     text = (one.folder / "reproduce.py").read_text(encoding="utf-8")
     assert one.lines == len(text.splitlines()) <= MOST_LINES
     assert imported(text) <= {"sys", "traceback", "types", "torch", "sglang"}

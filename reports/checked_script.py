@@ -1,0 +1,70 @@
+"""A script is run before it is handed out: as its reader will, in a fresh interpreter with one SGLang in front."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from fixtures.artifacts import write_atomically
+from fixtures.sut import ROOT, Sut, SutError, locate
+
+SCRIPT_LIMIT = 300.0
+FAULT, RIGHT = 1, 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Exit codes of a script, None where it was not run or did not end in time."""
+
+    on_sut: int | None
+    on_intact: int | None
+
+    def shows_it(self) -> bool:
+        return self.on_sut == FAULT and self.on_intact in (RIGHT, None)
+
+    def words(self, intact: str = "the intact release") -> str:
+        if self.on_sut is None:
+            return "not run"
+        beside = f"{self.on_intact} on {intact}" if self.on_intact is not None else "not run on an intact release (none at hand)"
+        return f"exited {self.on_sut} on this build, {beside}"
+
+
+NOT_RUN = Outcome(None, None)
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Writes a script to `file` and runs it on the SUT, and where it fails there on `intact`."""
+
+    file: Path
+    sut: Sut
+    intact: Sut | None
+
+    def __call__(self, text: str) -> Outcome:
+        write_atomically(self.file, text)
+        on_sut = exit_of(self.file, self.sut)
+        return Outcome(on_sut, exit_of(self.file, self.intact) if self.intact is not None and on_sut == FAULT else None)
+
+
+def intact_release(sut: Sut) -> Sut | None:
+    """The release that a broken or changed build says it is, where this machine has it."""
+    try:
+        found = locate(sut.release) if sut.release else None
+    except SutError:
+        return None
+    return found if found is not None and found.digest != sut.digest else None
+
+
+def exit_of(script: Path, sut: Sut) -> int | None:
+    """The exit code of a script with this SGLang; None when it did not end in time."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_", "SGLANG_"))}
+    environment |= {"PYTHONPATH": os.pathsep.join(sut.path()), "RELAY_SUITE": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", str(script)]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=SCRIPT_LIMIT, check=False, cwd=script.parent)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode

@@ -1,0 +1,146 @@
+"""A reproducer for every distinct divergence of a run, and its page.
+
+    python -m reports.reproduce [DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fixtures.launch import Launch
+from fixtures.runner_process import RunnerFailed, RunnerProcess, options_of
+from fixtures.schedule import ScheduleError, load
+from fixtures.sut import Sut, SutError, locate
+from reports.check_reproducer import write_check_reproducer
+from reports.checked_script import intact_release
+from reports.launch_reproducer import write_launch_reproducer
+from reports.minimize import SECONDS, DoesNotFail, minimize
+from reports.page import write_page
+from reports.reduction import kind_of
+from reports.reproducer import Reproducer, folder_name, key_of, story_of, write_reproducer
+from reports.summary import SummaryError
+
+
+class Reproducers:
+    """Makes them one after the other, below `artifacts`; a failure that is known already makes none.
+
+    sut: SGLang to use instead of the one that failed. seconds: to minimize each.
+    """
+
+    def __init__(self, artifacts: Path, sut: Sut | None, device: str, seconds: float) -> None:
+        self.artifacts, self.sut, self.device, self.seconds = artifacts, sut, device, seconds
+        self.folder = artifacts / "reproducers"
+        self.known: set[tuple] = set()
+        self._runners: dict[str, RunnerProcess] = {}
+
+    def make(self, file: Path, kept: dict) -> Reproducer | None:
+        """Of one failure that a run kept. Raises RunnerFailed, ScheduleError, SutError."""
+        return KINDS[file.name](self, file, kept, self.sut or locate(kept["sut"]["root"]))
+
+    def of_schedule(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
+        runner = self._runner(sut, **options_of(kept["mode"]))
+        text = load(file).to_json()
+        story = runner.job("story", document=text)
+        if story["divergence"] is None or not self._is_new(key_of(story)):
+            return None
+        try:
+            minimized = minimize(text, runner, self.seconds)
+        except DoesNotFail:
+            return None  # it goes wrong now and then, and another schedule may hold still
+        smallest = story_of(minimized, runner)
+        if key_of(smallest) != key_of(story) and not self._is_new(key_of(smallest)):
+            return None  # made smaller, it is one that is known
+        return write_reproducer(self.folder, minimized, smallest, runner, intact_release(sut))
+
+    def of_launch(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
+        if not self._is_new(kind_of(kept["divergence"])):
+            return None
+        runner = self._runner(sut, launches=True)
+        launch = Launch.from_json(file.read_text(encoding="utf-8"))
+        failure = runner.job("launch", document=launch.to_json(), isolated=True)
+        if failure is None:
+            return None
+        return write_launch_reproducer(self.folder, launch, failure, runner, intact_release(sut), self.seconds)
+
+    def of_check(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
+        failure = kept["divergence"]
+        if not self._is_new(kind_of(failure)):
+            return None
+        found = json.loads(file.read_text(encoding="utf-8"))
+        folder = self.folder / folder_name((*kind_of(failure), "check"))
+        return write_check_reproducer(folder, found, failure, sut, intact_release(sut), self.device)
+
+    def close(self) -> None:
+        for runner in self._runners.values():
+            runner.close()
+
+    def _is_new(self, key: tuple) -> bool:
+        new = key not in self.known
+        self.known.add(key)
+        return new
+
+    def _runner(self, sut: Sut, **options: object) -> RunnerProcess:
+        made = RunnerProcess(sut, self.device, self.artifacts, "reproducer", **options)
+        return self._runners.setdefault(f"{sut.root} {options}", made)
+
+
+KINDS: dict[str, Callable[[Reproducers, Path, dict, Sut], Reproducer | None]] = {
+    "schedule.json": Reproducers.of_schedule,
+    "launch.json": Reproducers.of_launch,
+    "check.json": Reproducers.of_check,
+}
+
+
+def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float) -> list[Reproducer]:
+    """A reproducer for every distinct divergence among the failures that a run left in `artifacts`."""
+    reproducers, made = Reproducers(artifacts, sut, device, seconds), []
+    try:
+        for file, kept in tqdm(failures(artifacts), unit="failure", disable=None):
+            one = reproducers.make(file, kept)
+            if one is not None:
+                made.append(one)
+                tqdm.write(f"{one.failure['line']}\n  {one.folder}: reproduce.py {one.outcome.words()}")
+    finally:
+        reproducers.close()
+    return made
+
+
+def failures(artifacts: Path) -> list[tuple[Path, dict]]:
+    """What a run saved, the short ones of each kind first, with what it wrote about them."""
+    found = []
+    for kind in KINDS:
+        for file in (artifacts / "failures").glob(f"*/{kind}"):
+            try:
+                kept = json.loads(file.with_name("divergence.json").read_text(encoding="utf-8"))
+                found.append((list(KINDS).index(kind), file.stat().st_size, file, kept))
+            except (OSError, ValueError) as error:
+                print(f"{file.parent}: passed over ({error})", file=sys.stderr)
+    return [(file, kept) for _, _, file, kept in sorted(found, key=lambda one: one[:3])]
+
+
+def main(words: list[str] | None = None) -> int:
+    """Exit 0 when every distinct failure has its reproducer, 2 when something cannot be used."""
+    parser = argparse.ArgumentParser(prog="python -m reports.reproduce", description=__doc__.splitlines()[0])
+    parser.add_argument("artifacts", nargs="?", type=Path, default=Path("artifacts"), help="what the run left (artifacts)")
+    parser.add_argument("--sut", metavar="RELEASE|PATH", help="SGLang to use instead of the one that failed")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="time to minimize each (120)")
+    asked = parser.parse_args(words)
+    try:
+        sut = locate(asked.sut) if asked.sut else None
+        made = reproduce_run(asked.artifacts, sut, asked.device, asked.seconds)
+        print(f"{len(made)} distinct divergences; {write_page(asked.artifacts)}")
+    except (RunnerFailed, ScheduleError, SummaryError, SutError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
