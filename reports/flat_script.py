@@ -132,7 +132,7 @@ class _Script:
         for do, functions in (("accept", self._accept_functions()), ("draft_block", ["prepare_block"])):
             for function in functions if do in self.done else ():
                 lines.append("from {} import {}".format(*self.dialect["functions"][function]))
-        lines += self._watching()
+        lines += self._watching("\n".join(lines))
         device = "" if kind == "cpu" else f', device="{self.device}"'
         lines.append("T = torch.tensor" if not device else f"T = lambda *a, **k: torch.tensor(*a, **k).to({self.device!r})")
         if relay or "batch" in self.done:
@@ -159,15 +159,15 @@ class _Script:
             lines.append(f"faulthandler.dump_traceback_later({WATCHDOG}, exit=True)  # exits 1 where a call hangs")
         return lines
 
-    def _watching(self) -> list[str]:
+    def _watching(self, imported: str) -> list[str]:
         """Notes every attribute with the word in its name that is read, written or deleted, however the name was put together."""
         if not self.watch:
             return []
+        known = ("FutureMap", "RelayPayload", "DFlashDraftInputV2", "DFlashWorkerV2")
+        classes = [name for name in known if name in imported]
         return [
-            "import sglang.srt.managers.overlap_utils as overlap, sglang.srt.speculative.dflash_info_v2 as info",
-            "import sglang.srt.speculative.dflash_worker_v2 as work",
             "touched = []",
-            "for cls in (overlap.FutureMap, overlap.RelayPayload, info.DFlashDraftInputV2, work.DFlashWorkerV2):",
+            f"for cls in ({', '.join(classes)},):",
             '    for hook in ("__getattribute__", "__setattr__", "__delattr__"):',
             "        def watched(self, name, *rest, inner=getattr(cls, hook)):",
             f"            touched.extend([f'{{type(self).__name__}}.{{name}}'] * ({self.watch!r} in name))",

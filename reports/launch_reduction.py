@@ -22,10 +22,12 @@ def reduce_launch(
     attempt: makes a launch and gives its difference, or None.
     """
     deadline, kind = time.monotonic() + seconds, kind_of(failure)
+    # What is to be refused for its layout keeps all of it: smaller, it may have no gap to be refused for.
+    steps = (lay_out_plainly, lower_numbers) if launch.refuses else STEPS
     again = True
     while again:
         again = False
-        for step in STEPS:
+        for step in steps:
             for smaller in step(launch):
                 if time.monotonic() > deadline:
                     return launch, failure, False
@@ -52,7 +54,7 @@ def _is_legal(launch: Launch) -> bool:
 
 def lay_out_plainly(launch: Launch) -> Iterator[Launch]:
     for name, held in launch.inputs.items():
-        if held is not None and not held.is_plain():
+        if held is not None and not held.is_plain() and name != launch.refuses:
             yield launch.with_input(name, held.view())
             yield replace(launch, inputs=launch.inputs | {name: _trimmed(held)})
 
@@ -63,7 +65,7 @@ def drop_requests(launch: Launch) -> Iterator[Launch]:
         keep = [row for row in range(launch.requests()) if row not in gone]
         inputs = {name: Held.plain(launch.inputs[name].view()[keep]) for name in names}
         outputs = {name: Layout.plain(one.dtype, (len(keep), *one.shape[1:])) for name, one in launch.outputs.items()}
-        if keep and all(one == Layout.plain(one.dtype, one.shape) for one in launch.outputs.values()):
+        if keep:
             yield replace(launch, inputs=launch.inputs | inputs, outputs=outputs)
 
 
@@ -104,7 +106,7 @@ def lower_numbers(launch: Launch) -> Iterator[Launch]:
         if len(bits) > ONE_BY_ONE:
             continue
         for place, number in enumerate(bits.tolist()):
-            for lower in sorted({0, 1, number // 2, number - 1} if number > 0 else {0} if number < 0 else set()):
+            for lower in sorted({0, 1, number // 2, number - 1} if number > 0 else {0, -1, int(number / 2)}, key=abs):
                 if abs(lower) < abs(number):
                     changed = bits.clone()
                     changed[place] = lower

@@ -18,7 +18,7 @@ REPLAY = '''"""{title}
 
 This makes the launch in launch.json through the differential-testing suite, whose folder it takes as its argument:
     python reproduce.py FOLDER-OF-THE-SUITE
-No flat script is honest here: it takes watched memory around what the kernel allocates, or the gaps of an output.
+No flat script is honest here: it takes watched memory around what the kernel allocates.
 Exit 1: the fault is there; 0: it is not; 2: this could not run.
 """
 import os
@@ -48,7 +48,8 @@ def write_launch_reproducer(
     key = (*kind_of(failure), "launch")
     here = folder / folder_name(key)
     write_atomically(here / "launch.json", launch.to_json() + "\n")
-    title = f"{runner.sut.title()}, {launch.kernel}: {failure['line']}"
+    said = "the launch kills or hangs its process" if failure["field"] == "process" else _difference(failure)
+    title = f"{runner.sut.title()}, kernel {launch.kernel}: {said}"
     flat = can_be_flat(launch, failure)
     if flat:
         text = launch_script(launch, failure, title, runner.job("home_of", kernel=launch.kernel), runner.device)
@@ -59,6 +60,10 @@ def write_launch_reproducer(
     write_atomically(here / "README.md", _readme(launch, failure, title, runner, flat, complete, outcome, intact))
     write_facts(here, runner.sut, MODE, failure, key, complete, outcome)
     return Reproducer(here, failure, 0, flat, text.count("\n"), outcome)
+
+
+def _difference(failure: dict) -> str:
+    return f"{failure['field']}: expected {failure['expected']}, got {failure['actual']}"
 
 
 def _readme(
@@ -75,7 +80,7 @@ def _readme(
         [
             f"# {title}",
             "",
-            f"**What differs.** A launch of `{launch.kernel}`, {launch.requests()} request(s), {how}: {failure['line']}.",
+            f"**What differs.** A launch of `{launch.kernel}`, {launch.requests()} request(s), {how}. {_difference(failure)}.",
             "",
             f"**The launch** ({size}): {', '.join(inputs)}.",
             "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 import torch
@@ -36,7 +37,7 @@ def launch_script(launch: Launch, failure: dict, title: str, home: str, device: 
     body += [f"{one} = {_held(held)}" for one, held in launch.inputs.items()]
     where = "" if device == "cpu" else f", device={device!r}"
     for one, layout in launch.outputs.items():
-        body += _output(one, layout, where)
+        body += _output(one, layout, where, kind == "memory beside an output")
     if lost:
         body.append(f"faulthandler.dump_traceback_later({WATCHDOG}, exit=True)  # exits 1 where it hangs")
     lines += ["try:", *(f"    {line}" for line in body), "except BaseException:", "    traceback.print_exc()", "    sys.exit(2)"]
@@ -56,18 +57,18 @@ def _call_and_verdict(launch: Launch, kind: str, name: str) -> list[str]:
         raised = ["try:", f"    {call}", "except Exception as error:", '    raise AssertionError("the launch raised") from error']
         return [*raised, *other]
     results = f"{', '.join(signature.writes)} = " if signature.allocates else ""
-    refused = bool(launch.refuses)
-    lines = ["try:", f"    {results}{call}"]
-    lines += ["except ValueError:", "    pass  # as it should"] if refused else []
-    return lines + other + _comparison(launch, kind, refused)
+    if launch.refuses:
+        lines = ["try:", f"    {call}", "except ValueError:", "    pass  # as it should"]
+        return [*lines, *other, f'assert ({kind} == -1).all(), "{kind} was written before the launch was refused"']
+    return ["try:", f"    {results}{call}", *other, *_comparison(launch, kind)]
 
 
-def _comparison(launch: Launch, kind: str, refused: bool) -> list[str]:
+def _comparison(launch: Launch, kind: str) -> list[str]:
     """The assertion that fails."""
     if kind.endswith("(an input)"):
         name = kind.removesuffix(" (an input)")
         return [f"unchanged = {_held(launch.inputs[name])}", f'assert torch.equal({name}, unchanged), "{name} changed, which is an input"']
-    if kind == "memory beside an output" or refused:
+    if kind == "memory beside an output":
         return [
             f"for name, around in {{{', '.join(f'{one!r}: around_{one}' for one in launch.outputs)}}}.items():",
             f'    assert (around[:{GUARD}] == -1).all() and (around[-{GUARD}:] == -1).all(), f"written beside {{name}}"',
@@ -87,20 +88,20 @@ def _comparison(launch: Launch, kind: str, refused: bool) -> list[str]:
 
 
 def can_be_flat(launch: Launch, failure: dict) -> bool:
-    """Not where the memory beside an output counts that the kernel itself allocates, or that lies in its gaps."""
-    around = failure["field"] == "memory beside an output" or (launch.refuses and failure["field"] in launch.outputs)
-    return not around or (not launch.signature().allocates and not launch.refuses)
+    """Not where the memory counts that lies beside an output which the kernel itself allocates."""
+    return not (failure["field"] == "memory beside an output" and launch.signature().allocates)
 
 
-def _output(name: str, layout: Layout, where: str) -> list[str]:
-    size = 1
-    for length in layout.shape:
-        size *= length
+def _output(name: str, layout: Layout, where: str, watched: bool) -> list[str]:
+    options = f"-1, dtype={layout.dtype}{where}"
     if layout != Layout.plain(layout.dtype, layout.shape):
         span = 1 + sum((length - 1) * step for length, step in zip(layout.shape, layout.stride, strict=True))
-        return [f"{name} = torch.full(({span},), -1, dtype={layout.dtype}{where}).as_strided({layout.shape}, {layout.stride})"]
+        return [f"{name} = torch.full(({span},), {options}).as_strided({layout.shape}, {layout.stride})"]
+    if not watched:
+        return [f"{name} = torch.full({layout.shape}, {options})"]
+    size = math.prod(layout.shape)
     return [
-        f"around_{name} = torch.full(({size + 2 * GUARD},), -1, dtype={layout.dtype}{where})",
+        f"around_{name} = torch.full(({size + 2 * GUARD},), {options})",
         f"{name} = around_{name}[{GUARD}:{GUARD + size}].view({layout.shape})",
     ]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fixtures.artifacts import suite_version, write_atomically
+from fixtures.artifacts import WATCHING, suite_version, write_atomically
 from fixtures.contained import SILENT
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import Sut
@@ -119,7 +119,7 @@ def _script(
 def _title(story: dict, sut: Sut) -> str:
     failure = story["divergence"]
     if story["raised"] == "OldNameTouched":
-        seen = f"{failure['operation']} touches {failure['actual'].removeprefix('OldNameTouched: ')}"
+        seen = f"{failure['operation']} touches {_touched(failure)}"
     elif failure["field"] in ("exception", "assertion"):
         seen = f"{failure['operation']} raises {story['raised'] or 'an exception'}"
     elif failure["field"] == "process":
@@ -127,6 +127,11 @@ def _title(story: dict, sut: Sut) -> str:
     else:
         seen = f"{failure['field']} after {failure['operation']}: expected {failure['expected']}, got {failure['actual']}"
     return f"{sut.title()}, speculative-decoding relay (DFlash): {seen}"
+
+
+def _touched(failure: dict) -> str:
+    """The attribute and who touched it, of an OldNameTouched."""
+    return failure["actual"].removeprefix("OldNameTouched: ").partition(" (")[0]
 
 
 # -- README -----------------------------------------------------------------------------------------------
@@ -155,7 +160,7 @@ def readme(
         "![timeline](timeline.svg)",
         "",
         "**How to run.** " + script + " It exits 1 on a build with the fault, 0 on a right one, 2 when it could not run.",
-        "In the suite: `tox -e replay -- schedule.json --sut <release or folder>`.",
+        "In the suite: " + _in_the_suite(mode),
         "",
         f"**Checked.** `reproduce.py` {made.outcome.words(f'the intact {intact.title()}' if intact else '')}.",
         "",
@@ -168,6 +173,12 @@ def readme(
         "",
     ]
     return "\n".join(lines)
+
+
+def _in_the_suite(mode: str) -> str:
+    if mode.startswith(WATCHING):
+        return "`pytest suites/structure --sut <release or folder>` watches for the name."
+    return "`tox -e replay -- schedule.json --sut <release or folder>`."
 
 
 def lost_call(story: dict) -> str:
@@ -183,6 +194,8 @@ def _sentence(story: dict) -> str:
         return f"{lost_call(story).capitalize()}; it should come back."
     where = f"In iteration {failure['iteration']}, " if failure["iteration"] >= 0 else ""
     who = f"for request {failure['request']} (slot {failure['slot']}), " if failure["request"] >= 0 and failure["slot"] >= 0 else ""
+    if failure["actual"].startswith("OldNameTouched"):
+        return f"{where}{failure['operation']} touches `{_touched(failure)}`, which should be gone."
     if failure["field"] in ("exception", "assertion"):
         return f"{where}{failure['operation']} raises: `{_public(failure['actual'])}`."
     return (

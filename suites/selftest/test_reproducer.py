@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fixtures.artifacts import save_failure
-from fixtures.broken_copy import broken_copy
+from fixtures.broken_copy import Edit, broken_copy
 from fixtures.broken_relays import BROKEN_RELAYS, RELEASE
 from fixtures.corpus import load_corpus
 from fixtures.draw import seeded
@@ -22,8 +22,10 @@ from fixtures.oracle_system import OLD, OracleSystem
 from fixtures.plan import Plan
 from fixtures.schedule import load, parse
 from fixtures.sglang_relay.bonus_tokens import BonusTokensRelay
-from fixtures.sut import SutError, locate
+from fixtures.sut import OVERLAP_UTILS, SutError, locate
 from fixtures.tape import RecordedLoop, RelayedOracle, play, shorten
+from reports import reproduce
+from reports.checked_script import NOT_RUN
 from reports.flat_script import NotFlat, flat_script
 from reports.replay_script import replay_script
 from reports.reproduce import main, reproduce_run
@@ -234,6 +236,57 @@ def test_an_empty_run_and_a_broken_one_are_said_so(tmp_path: Path, capsys: pytes
     save_failure(tmp_path, '{"version": 3}', {"field": "x"}, {"root": str(tmp_path)}, "release mode")
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+HIDDEN = '            getattr(draft_input, "verified" + "_id", None)\n            if False:\n                draft_input.verified_id = None\n'
+GATHER = "        else:\n            draft_input.bonus_tokens = self.output_tokens_buf[indices]\n"
+POSITIONS = "    logical_pos = prefix_len.to(tl.int64) + cols\n"
+NARROW = "bonus_tokens=bonus_tokens.to(dtype=torch.int64)"
+OTHER_SUITES = {
+    "suites/kernels": Edit("sglang/kernels/ops/speculative/dflash.py", POSITIONS, POSITIONS.replace("cols", "cols + (row > 1)")),
+    "suites/structure": Edit(OVERLAP_UTILS, GATHER, GATHER + HIDDEN),
+    "suites/dtype": Edit("sglang/srt/speculative/draft_worker_common.py", NARROW, NARROW.replace("64", "32")),
+}
+
+
+def test_what_the_other_suites_find_has_its_reproducer_too(run_suite, tmp_path: Path) -> None:
+    """A kernel's launch, an attribute that should be gone, a name in the source, and a check that stands for itself."""
+    try:
+        intact = locate(RELEASE)
+    except SutError as error:
+        pytest.skip(str(error))
+    root = str(broken_copy(Path(intact.root), tmp_path / "copy", list(OTHER_SUITES.values())))
+    chosen = "any_mask_token or verified_id or narrows or from_draft_input"
+    ran = run_suite("suites/structure", "suites/dtype", "-k", chosen, "--sut", root, suites="suites/kernels")
+    assert ran.code == 1, ran.text
+    made = reproduce_run(ran.artifacts, None, "cpu", 60)
+    assert {(one.failure["field"], one.flat) for one in made} == {
+        ("positions_out", True),
+        ("exception", True),
+        ("verified_id", True),
+        ("test_relay_is_int64_from_draft_input_to_gather", False),
+    }
+    for one in made:
+        assert (one.outcome.on_sut, one.outcome.on_intact) == (1, 0), one.folder
+        assert one.lines <= MOST_LINES
+        for file in ("README.md", "reproduce.py"):
+            assert root not in (one.folder / file).read_text(encoding="utf-8"), one.folder
+
+
+def test_failures_that_become_one_when_they_are_small_make_one_folder(tmp_path: Path, monkeypatch) -> None:
+    """Each begins as another kind; the smallest of both goes wrong in the same call."""
+    first = {"divergence": {"verdict": "DIVERGED", "field": "seq_lens", "operation": "resolve", "actual": "1"}}
+    calls = iter(["publish", "merge"])
+    written = []
+    runner = SimpleNamespace(job=lambda name, document: first | {"written": {"call": next(calls)}})
+    monkeypatch.setattr(reproduce.Reproducers, "_runner", lambda self, sut, **options: runner)
+    monkeypatch.setattr(reproduce, "minimize", lambda text, runner, seconds: text)
+    monkeypatch.setattr(reproduce, "story_of", lambda minimized, runner: first | {"written": {"call": "publish"}})
+    one = SimpleNamespace(failure={"line": "seq_lens"}, folder=tmp_path, outcome=NOT_RUN)
+    monkeypatch.setattr(reproduce, "write_reproducer", lambda *given: written.append(given) or one)
+    for index in range(2):
+        save_failure(tmp_path, seeded(1, index).to_json(), {"field": "x"}, {"root": locate(None).root}, "release mode")
+    assert len(reproduce_run(tmp_path, None, "cpu", 1)) == len(written) == 1
 
 
 def test_two_failures_with_the_same_first_wrong_call_are_one() -> None:
