@@ -1,7 +1,6 @@
-"""Measure the CUDA lane on one GPU: `python -m reports.benchmark_gpu --sut RELEASE --out FILE [--workers 16]`.
+"""Measure the CUDA lane: `python -m reports.benchmark_gpu --sut RELEASE --out FILE [--steps ...] [--devices N]`.
 
-Sixteen runners share the GPU and are reused by every step, so that a lease is spent on measuring. Writes
-after each step what it has seen so far.
+The runners share the GPUs and are reused by every step. Writes after each step what it has seen so far.
 """
 
 from __future__ import annotations
@@ -25,14 +24,16 @@ CHUNK = 20
 SEEDS = 20
 FAULT_SCHEDULES = 200
 WITHOUT_STALLS = 40
+POOL_SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 
 class Fleet:
-    """`workers` runners on one device, and a pool of threads that feeds them."""
+    """`workers` runners spread over `devices`, and a pool of threads that feeds them."""
 
-    def __init__(self, sut: str, device: str, workers: int, artifacts: Path) -> None:
+    def __init__(self, sut: str, devices: list[str], workers: int, artifacts: Path) -> None:
         self.runners = [
-            RunnerProcess(sut=locate(sut), device=device, artifacts=artifacts, worker=f"fleet{n}") for n in range(workers)
+            RunnerProcess(sut=locate(sut), device=devices[n % len(devices)], artifacts=artifacts, worker=f"fleet{n}")
+            for n in range(workers)
         ]
         self.pool = ThreadPoolExecutor(workers)
         list(self.pool.map(lambda runner: runner.start(), self.runners))
@@ -107,7 +108,7 @@ def stream_faults(fleet: Fleet) -> list[dict]:
         try:
             return runner.job("fault", fault=name, seed=seed, start=0, count=count, stalls=stalls)
         except RunnerFailed as death:
-            return {"caught": {"line": f"the process died: {death}"}, "schedules": 0, "seconds": 0.0}
+            return {"caught": {"line": str(death).partition(";")[0]}, "schedules": None, "seconds": 0.0}
 
     found = dict(zip(items, fleet.each(attempt, items), strict=True))
     rows = []
@@ -117,7 +118,9 @@ def stream_faults(fleet: Fleet) -> list[dict]:
             runs = [found[name, seed, stalls] for seed in range(1, SEEDS + 1)]
             caught = [run for run in runs if run["caught"]]
             row[label] = len(caught)
-            row[f"{label}_schedules"] = sorted(run["schedules"] for run in caught)[len(caught) // 2] if caught else None
+            row[f"{label}_by_the_process_that_died"] = sum(run["schedules"] is None for run in caught)
+            counts = sorted(run["schedules"] for run in caught if run["schedules"])
+            row[f"{label}_schedules"] = counts[len(counts) // 2] if counts else None
             row[f"{label}_example"] = caught[0]["caught"]["line"] if caught else None
         rows.append(row)
     return rows
@@ -125,7 +128,7 @@ def stream_faults(fleet: Fleet) -> list[dict]:
 
 def agreement(fleet: Fleet, sut: str, artifacts: Path, schedules: int) -> dict:
     """How many schedules give the same transcript on the CPU and on the GPU."""
-    host = Fleet(sut, "cpu", min(4, len(fleet.runners)), artifacts)
+    host = Fleet(sut, ["cpu"], min(4, len(fleet.runners)), artifacts)
     starts = list(range(0, schedules, CHUNK))
 
     def values(runner: RunnerProcess, start: int) -> list[str]:
@@ -137,16 +140,30 @@ def agreement(fleet: Fleet, sut: str, artifacts: Path, schedules: int) -> dict:
     return {"schedules": schedules, "identical": same}
 
 
+def memory(fleet: Fleet) -> list[dict]:
+    """Bytes of the relay's token buffers for pools of a thousand to a million slots."""
+    return [fleet.runners[0].job("token_memory", rows=rows) for rows in POOL_SIZES]
+
+
+def floor(fleet: Fleet) -> dict:
+    """One runner: the calls of schedules made again on tensors that lie ready, with nothing around them."""
+    return fleet.runners[0].job("floor", seed=55, start=0, count=20)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sut", required=True)
-    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--devices", type=int, default=1, help="how many GPUs the workers are spread over")
     parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--steps", nargs="*", help="which of the steps; all by default")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--artifacts", type=Path, default=Path("artifacts"))
     parser.add_argument("--small", action="store_true", help="a rehearsal: little of everything")
     options = parser.parse_args()
-    fleet = Fleet(options.sut, options.device, options.workers, options.artifacts.resolve())
+    devices = ["cpu"] if options.device == "cpu" else [f"cuda:{n}" for n in range(options.devices)]
+    artifacts = options.artifacts.resolve()
+    fleet = Fleet(options.sut, devices, options.workers, artifacts)
     report = {
         "suite_version": suite_version(),
         "sut": {name: value for name, value in locate(options.sut).to_dict().items() if name not in ("root", "layer")},
@@ -154,18 +171,21 @@ def main() -> None:
         "torch": torch.__version__,
         "triton": triton.__version__,
         "device": fleet.runners[0].identity["device"],
+        "devices": len(devices),
         "workers": options.workers,
     }
     steps = {
-        "false_alarms": lambda: false_alarms(fleet, 1 if options.small else 5, 40 if options.small else 400),
         "throughput": lambda: throughput(fleet, 10 if options.small else 40),
+        "floor": lambda: floor(fleet),
+        "memory": lambda: memory(fleet),
+        "cpu_and_gpu": lambda: agreement(fleet, options.sut, artifacts, 40 if options.small else 500),
+        "false_alarms": lambda: false_alarms(fleet, 1 if options.small else 5, 40 if options.small else 400),
         "stream_faults": lambda: stream_faults(fleet) if options.device != "cpu" else [],
-        "cpu_and_gpu": lambda: agreement(fleet, options.sut, options.artifacts.resolve(), 40 if options.small else 500),
     }
-    for name, step in steps.items():
-        report[name] = step()
+    for name in options.steps or steps:
+        report[name] = steps[name]()
         write_atomically(options.out, json.dumps(report, indent=1))
-        print(name, json.dumps(report[name])[:1500], flush=True)
+        print(name, json.dumps(report[name])[:2500], flush=True)
     fleet.close()
 
 

@@ -17,3 +17,11 @@ def test_no_unsynchronized_access(sanitized_runner, seed: int, stalls: int) -> N
     found = sanitized_runner.job("sanitized", seed=seed, start=0, count=40, stalls=stalls)
     assert found["reports"] == []
     assert found["iterations"] > 500
+
+
+def test_the_sanitizer_is_awake(sanitized_runner) -> None:
+    """It reports a schedule stream that gathers lengths without waiting for the forward that writes them."""
+    arguments = {"seed": 1, "start": 0, "count": 2, "stalls": 0}
+    found = sanitized_runner.job("planted", fault="resolve-does-not-wait-for-publish", job="sanitized", arguments=arguments)
+    assert len(found["reports"]) == 2
+    assert all("resolve_seq_lens_cpu" in report["report"] for report in found["reports"])

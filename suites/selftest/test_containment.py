@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.broken_copy import Edit
+from fixtures.runner_process import RunnerFailed
 from fixtures.sut import OVERLAP_UTILS
 
 PUBLISH = "        indices = future_indices\n        if indices.shape[0] == 0:\n            return  # DP idle\n"
@@ -43,3 +44,12 @@ def test_sut_that_cannot_be_imported_is_said_so(broken_sut, run_suite) -> None:
     assert ran.code == 1
     assert "ERROR: the SUT raised, hung or died" in ran.text
     assert "No module named 'nothing_like_this'" in ran.text
+
+
+@pytest.mark.cuda
+def test_a_lost_cuda_context_costs_one_schedule(release_runner, seed: int) -> None:
+    """An index read from poisoned memory fires a device-side assertion; the next job finds a working device."""
+    fault = {"fault": "stash-on-a-stream-of-its-own", "seed": 2, "start": 0, "count": 60, "stalls": 50}
+    with pytest.raises(RunnerFailed, match="the CUDA context was lost"):
+        release_runner.job("fault", **fault)
+    assert release_runner.seeded(seed, 0, 5).failures == []

@@ -241,7 +241,7 @@ def test_an_empty_run_and_a_broken_one_are_said_so(tmp_path: Path, capsys: pytes
 HIDDEN = '            getattr(draft_input, "verified" + "_id", None)\n            if False:\n                draft_input.verified_id = None\n'
 GATHER = "        else:\n            draft_input.bonus_tokens = self.output_tokens_buf[indices]\n"
 POSITIONS = "    logical_pos = prefix_len.to(tl.int64) + cols\n"
-NARROW = "bonus_tokens=bonus_tokens.to(dtype=torch.int64)"
+NARROW = "torch.empty((new_cap,), dtype=torch.int64, device=device) for _ in range(2)\n        ]\n"
 OTHER_SUITES = {
     "suites/kernels": Edit("sglang/kernels/ops/speculative/dflash.py", POSITIONS, POSITIONS.replace("cols", "cols + (row > 1)")),
     "suites/structure": Edit(OVERLAP_UTILS, GATHER, GATHER + HIDDEN),
