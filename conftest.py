@@ -6,22 +6,23 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fixtures.known import load_known
 from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, Profile, duration, fresh_seed, profile_of
-from fixtures.runner_process import RunnerProcess
-from fixtures.schedule import ScheduleError, load
 from fixtures.sut import Sut, SutError, locate
-from fixtures.tally import Tally
-from reports.progress import Progress
-from reports.verdict import VerdictReporter
+
+if TYPE_CHECKING:
+    from fixtures.tally import Tally
+
+# What needs torch is imported where it is used: a usage error is answered without it, at once.
 
 DEADLINE = pytest.StashKey[float]()
 SEED = pytest.StashKey[int]()
 SUT = pytest.StashKey[Sut]()
-TALLY = pytest.StashKey[Tally]()
+TALLY = pytest.StashKey["Tally"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,21 +53,30 @@ def pytest_configure(config: pytest.Config) -> None:
         if not torch.cuda.is_available() or int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
             raise pytest.UsageError(f"--device {device}: torch finds {torch.cuda.device_count()} CUDA devices here")
     for name in config.getoption("replay") or ():
-        if not Path(name).is_file():
-            raise pytest.UsageError(f"--replay {name}: no such file")
-        try:
-            load(name)
-        except ScheduleError as error:
-            raise pytest.UsageError(f"--replay {error}") from None
+        _check_replay(name)
     if (config.getoption("schedules") or 0) < 0:
         raise pytest.UsageError(f"--schedules {config.getoption('schedules')}: give 0 or more")
     config.stash[SEED] = _seed(config)
     config.stash[DEADLINE] = _deadline(config)
     if not hasattr(config, "workerinput"):
+        from reports.progress import Progress
+        from reports.verdict import VerdictReporter
+
         config.pluginmanager.register(
             VerdictReporter(config, config.stash[SUT], config.stash[SEED]), "relay-verdict"
         )
         config.pluginmanager.register(Progress(config), "relay-progress")
+
+
+def _check_replay(name: str) -> None:
+    from fixtures.schedule import ScheduleError, load
+
+    if not Path(name).is_file():
+        raise pytest.UsageError(f"--replay {name}: no such file")
+    try:
+        load(name)
+    except ScheduleError as error:
+        raise pytest.UsageError(f"--replay {error}") from None
 
 
 def _profile(config: pytest.Config) -> Profile:
@@ -172,6 +182,8 @@ def known() -> list:
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Tally:
     """What this test ran; the verdict adds it up."""
+    from fixtures.tally import Tally
+
     return request.node.stash.setdefault(TALLY, Tally())
 
 
@@ -201,6 +213,8 @@ def _artifacts(config: pytest.Config) -> Path:
 
 
 def _runner(pytestconfig: pytest.Config, **kind: bool):
+    from fixtures.runner_process import RunnerProcess
+
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     runner = RunnerProcess(
         sut=pytestconfig.stash[SUT],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fixtures.broken_copy import Edit, broken_copy
-from fixtures.sut import DRAFT_INPUT, OVERLAP_UTILS, SutError, locate
+from fixtures.sut import DRAFT_INPUT, OVERLAP_UTILS, ROOT, SutError, locate
 
 
 def test_header_names_what_is_tested(run_suite, sut) -> None:
@@ -38,6 +40,17 @@ def test_usage_errors_exit_4(words: list[str], reason: str, run_suite) -> None:
     assert ran.code == 4, ran.text
     assert reason in ran.text
     assert "Traceback" not in ran.text
+
+
+def test_usage_errors_come_before_torch_is_imported() -> None:
+    """They answer at once; torch alone takes seconds to import."""
+    code = (
+        "import sys, pytest\n"
+        "code = pytest.main(['suites/differential', '--sut', 'no/such/folder'])\n"
+        "print(int(code), sorted({'torch', 'hypothesis', 'sglang'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "4 []"
 
 
 def test_checkout_root_is_pointed_to_its_python_folder(sut, tmp_path: Path) -> None:
