@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # What needs torch is imported where it is used: a usage error is answered without it, at once.
 
 DEADLINE = pytest.StashKey[float]()
+NOT_STARTED = pytest.StashKey[bool]()
 SEED = pytest.StashKey[int]()
 SUT = pytest.StashKey[Sut]()
 TALLY = pytest.StashKey["Tally"]()
@@ -118,6 +120,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if NOT_STARTED in item.config.stash:
+        pytest.skip("not run, since SGLang could not be started")
     if item.get_closest_marker("new_contract") and item.config.stash[SUT].contract == "verified_id":
         pytest.skip("states the new contract, and this SUT has the old one (verified_id)")
     if item.get_closest_marker("cuda") and item.config.getoption("device") == "cpu":
@@ -125,8 +129,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item):
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = yield
+    if call.excinfo is not None and "fixtures.runner_process" in sys.modules:
+        from fixtures.runner_process import NotStarted, RunnerFailed
+
+        if call.excinfo.errisinstance(RunnerFailed):
+            report.longrepr = report.relay_error = str(call.excinfo.value)
+        if call.excinfo.errisinstance(NotStarted):
+            item.config.stash[NOT_STARTED] = True
     if report.when == "call" and TALLY in item.stash:
         report.relay_tally = item.stash[TALLY].to_dict()
     return report

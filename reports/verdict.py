@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import time
 from pathlib import Path
@@ -36,10 +37,26 @@ class VerdictReporter:
         self.passed = 0
         self.failed: list[str] = []
         self.errors: list[str] = []
+        self.judged: set[str] = set()  # tests whose failures carry verdicts of their own
+        self.reasons: dict[str, list[str]] = {}
         self.skipped: dict[str, int] = {}
         self.known: dict[str, str] = {}
         self.interrupted = False
         self.began = time.monotonic()
+        self._really_exit, self._process = os._exit, os.getpid()
+        os._exit = self._exit  # whatever runs in this process, it does not end without a verdict
+
+    def _exit(self, status: int) -> None:
+        if os.getpid() == self._process:
+            self.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+            writer = self.config.get_terminal_writer()
+            writer.line("\nERROR: something ended this process before there was a verdict")
+            writer.flush()
+            status = status or pytest.ExitCode.TESTS_FAILED
+        self._really_exit(status)
+
+    def pytest_unconfigure(self) -> None:
+        os._exit = self._really_exit
 
     def pytest_report_header(self) -> list[str]:
         sut, device = self.sut, self.config.getoption("device")
@@ -56,10 +73,14 @@ class VerdictReporter:
             return  # speaks of this suite, not of the SUT
         if hasattr(report, "relay_tally"):
             self.total.merge(report.relay_tally)
+            self.judged.update([report.nodeid] if report.relay_tally["failures"] else [])
         for name, value in report.user_properties if report.when == "call" else ():
             if name == "known":
                 self.known[value[0]] = value[1]
-        if report.when == "call" and report.passed:
+        if hasattr(report, "relay_error"):
+            self.errors.append(report.nodeid)
+            self.reasons.setdefault(report.relay_error, []).append(report.nodeid)
+        elif report.when == "call" and report.passed:
             self.passed += 1
         elif report.when == "call" and report.failed:
             self.failed.append(report.nodeid)
@@ -115,7 +136,7 @@ class VerdictReporter:
 
     def word(self) -> str:
         verdicts = {failure["verdict"] for failure in self.total.failures}
-        counted = {failure for failure in self.failed if "differential" not in failure}
+        counted = {failure for failure in self.failed if "differential" not in failure and failure not in self.judged}
         if "DIVERGED" in verdicts or counted:
             return "DIVERGED"
         if verdicts or self.errors or self.failed:
@@ -171,7 +192,10 @@ class VerdictReporter:
                 lines.append(f"             replay: tox -e replay -- {failure['schedule']}{self._same_sut()}")
         if len(self.total.failures) > 8:
             lines.append(f"             and {len(self.total.failures) - 8} more, in {self.artifacts / 'failures'}")
-        others = [name for name in self.failed + self.errors if "test_streams" not in name]
+        for reason, names in sorted(self.reasons.items()):
+            lines.append(f"error        {reason}" + (f" ({len(names)} checks)" if len(names) > 1 else ""))
+        said = set().union(*self.reasons.values())
+        others = [name for name in self.failed + self.errors if "test_streams" not in name and name not in said]
         lines += [f"failed       {name}" for name in others[:12]]
         return lines
 

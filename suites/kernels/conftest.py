@@ -10,7 +10,7 @@ import torch
 
 from fixtures.artifacts import save_failure
 from fixtures.launch import MODE, Held, Launch, Layout, lost_launch
-from fixtures.runner_process import RunnerFailed, RunnerProcess
+from fixtures.runner_process import NotStarted, RunnerFailed, RunnerProcess
 from fixtures.sut import Sut
 from fixtures.tally import Tally
 
@@ -27,6 +27,8 @@ def launch(kernel_runner: RunnerProcess, sut: Sut, artifacts: Path, tally: Tally
         try:
             # Forks cost as much as the launches, so they begin with the first launch that kills the runner.
             found = kernel_runner.job("launch", document=document, isolated=kernel_runner.deaths > 0)
+        except NotStarted:
+            raise
         except RunnerFailed as death:
             found = lost_launch(made, str(death)).to_dict()
         if found is not None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fixtures.broken_copy import Edit
 from fixtures.runner_process import RunnerFailed
-from fixtures.sut import OVERLAP_UTILS
+from fixtures.sut import OVERLAP_UTILS, ROOT
 
 PUBLISH = "        indices = future_indices\n        if indices.shape[0] == 0:\n            return  # DP idle\n"
+KERNELS = "sglang/kernels/ops/speculative/dflash.py"
+PICKS = "def _pick_num_warps(block_size: int) -> int:\n"
 RARELY = "        if indices.shape[0] >= 4 and int(new_seq_lens.sum()) % 7 == 3:\n            "
 
 
@@ -36,6 +41,41 @@ def test_misbehaviour_is_contained(action: str, field: str, broken_sut, runner_o
     assert {(failure["verdict"], failure["field"]) for failure in tally.failures} == {("ERROR", field)}
     for failure in tally.failures:
         assert Path(failure["schedule"]).is_file()
+
+
+DYING = "import os; os._exit(0)\n"
+
+
+def test_sut_that_ends_the_process_that_runs_its_kernels(broken_sut, run_suite) -> None:
+    words = ("-k", "every_batch_size and (1 or 2)")
+    broken = broken_sut(Edit(KERNELS, PICKS, PICKS + "    " + DYING))
+    ran = run_suite("--sut", broken.root, *words, suites="suites/kernels/test_accept_bonus.py")
+    assert ran.code == 1, ran.text
+    assert "ERROR: the SUT raised, hung or died" in ran.text
+    assert "the process ended (exit status 0)" in ran.text
+
+
+def test_whatever_ends_the_process_it_does_not_exit_0(tmp_path: Path) -> None:
+    code = (
+        "import os, pytest\n"
+        "class Ends:\n"
+        "    def pytest_runtest_call(self, item):\n"
+        "        os._exit(0)\n"
+        f"pytest.main(['suites/dtype', '--artifacts', {str(tmp_path)!r}], plugins=[Ends()])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ERROR: something ended this process before there was a verdict" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("suite", ["dtype", "kernels"])
+def test_sut_that_cannot_be_started_is_an_error_and_said_once(suite: str, broken_sut, run_suite) -> None:
+    edit = Edit("sglang/__init__.py", '"""SGLang public API."""\n', DYING)
+    ran = run_suite("--sut", broken_sut(edit).root, suites=f"suites/{suite}")
+    assert ran.code == 1, ran.text
+    assert "ERROR: the SUT raised, hung or died" in ran.text
+    assert len(re.findall("^error .*SGLang could not be started: the process ended", ran.text, re.MULTILINE)) == 1
+    assert f"{suite}: not run, since SGLang could not be started" in ran.text
 
 
 def test_sut_that_cannot_be_imported_is_said_so(broken_sut, run_suite) -> None:
