@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # What needs torch is imported where it is used: a usage error is answered without it, at once.
 
+A_DAY = 86_400.0
 DEADLINE = pytest.StashKey[float]()
 NOT_STARTED = pytest.StashKey[bool]()
 SEED = pytest.StashKey[int]()
@@ -46,6 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SUT] = locate(config.getoption("sut"))
     except SutError as error:
         raise pytest.UsageError(str(error)) from None
+    _check_numbers(config)
+    if not hasattr(config, "workerinput"):
+        _check_artifacts(config)
     device = config.getoption("device")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise pytest.UsageError(f"--device {device}: give cpu, cuda or cuda:N")
@@ -56,8 +61,6 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--device {device}: torch finds {torch.cuda.device_count()} CUDA devices here")
     for name in config.getoption("replay") or ():
         _check_replay(name)
-    if (config.getoption("schedules") or 0) < 0:
-        raise pytest.UsageError(f"--schedules {config.getoption('schedules')}: give 0 or more")
     config.stash[SEED] = _seed(config)
     config.stash[DEADLINE] = _deadline(config)
     if not hasattr(config, "workerinput"):
@@ -68,6 +71,30 @@ def pytest_configure(config: pytest.Config) -> None:
             VerdictReporter(config, config.stash[SUT], config.stash[SEED]), "relay-verdict"
         )
         config.pluginmanager.register(Progress(config), "relay-progress")
+
+
+def _check_numbers(config: pytest.Config) -> None:
+    for name in ("schedules", "seed"):
+        if (config.getoption(name) or 0) < 0:
+            raise pytest.UsageError(f"--{name} {config.getoption(name)}: give 0 or more")
+    if not 0 <= (config.getoption("stalls") or 0) <= 100:
+        raise pytest.UsageError(f"--stalls {config.getoption('stalls')}: give a percentage, 0 to 100")
+    if not 0 < config.getoption("hang_limit") <= A_DAY:
+        raise pytest.UsageError(f"--hang-limit {config.getoption('hang_limit'):g}: give seconds, more than 0 and at most a day")
+
+
+def _check_artifacts(config: pytest.Config) -> None:
+    """A verdict that cannot be written would be lost after hours."""
+    name, folder = config.getoption("artifacts"), _artifacts(config)
+    try:
+        if not name:
+            raise pytest.UsageError("--artifacts: the value is empty; give a folder, or leave the option out")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"1")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise pytest.UsageError(f"--artifacts {name[:200]}: nothing can be written there ({reason})") from None
 
 
 def _check_replay(name: str) -> None:
