@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -64,6 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEED] = _seed(config)
     config.stash[DEADLINE] = _deadline(config)
     if not hasattr(config, "workerinput"):
+        # A CI that stops a run gets the verdict so far, as with Ctrl-C.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         from reports.progress import Progress
         from reports.verdict import VerdictReporter
 

@@ -135,14 +135,19 @@ class VerdictReporter:
     # -- what it says -------------------------------------------------------------------------------------
 
     def word(self) -> str:
+        return "INTERRUPTED" if self.interrupted else self._seen() or self._clean()
+
+    def _seen(self) -> str:
+        """What the failures come to, "" without one."""
         verdicts = {failure["verdict"] for failure in self.total.failures}
         counted = {failure for failure in self.failed if "differential" not in failure and failure not in self.judged}
         if "DIVERGED" in verdicts or counted:
             return "DIVERGED"
         if verdicts or self.errors or self.failed:
             return "ERROR"
-        if self.interrupted:
-            return "INTERRUPTED"
+        return ""
+
+    def _clean(self) -> str:
         if self.shortages():
             return "INCOMPLETE"
         if not (self.passed or self.total.schedules):
@@ -150,7 +155,8 @@ class VerdictReporter:
         return "known" if self.known else "PASS"
 
     def headline(self, word: str) -> str:
-        return f"{word}: {MEANINGS[word]}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
+        so_far = f", so far {self._seen()}" if self.interrupted and self._seen() else ""
+        return f"{word}{so_far}: {MEANINGS[word]}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
 
     def block(self) -> list[str]:
         total = self.total
@@ -190,6 +196,8 @@ class VerdictReporter:
             lines.append(f"{failure['verdict'].lower():12} {failure['line']}")
             if "schedule" in failure:
                 lines.append(f"             replay: tox -e replay -- {failure['schedule']}{self._same_sut()}")
+            if "log" in failure:
+                lines.append(f"             log: {failure['log']}")
         if len(self.total.failures) > 8:
             lines.append(f"             and {len(self.total.failures) - 8} more, in {self.artifacts / 'failures'}")
         for reason, names in sorted(self.reasons.items()):

@@ -28,10 +28,12 @@ def misbehaving(action: str) -> Edit:
     ("action", "field"),
     [
         ("raise RuntimeError('no room')", "exception"),
+        ("raise KeyboardInterrupt", "exception"),
+        ("raise SystemExit(0)", "exception"),
         ("import os; os._exit(9)", "process"),
         ("while True: pass", "process"),
     ],
-    ids=["raises", "dies", "hangs"],
+    ids=["raises", "interrupts", "exits", "dies", "hangs"],
 )
 def test_misbehaviour_is_contained(action: str, field: str, broken_sut, runner_on) -> None:
     runner = runner_on(broken_sut(misbehaving(action)), hang_limit=4.0)
@@ -41,6 +43,9 @@ def test_misbehaviour_is_contained(action: str, field: str, broken_sut, runner_o
     assert {(failure["verdict"], failure["field"]) for failure in tally.failures} == {("ERROR", field)}
     for failure in tally.failures:
         assert Path(failure["schedule"]).is_file()
+        if "_exit(9)" in action:
+            assert failure["line"] == "the run did not finish: the process ended (exit status 9)"
+            assert Path(failure["log"]).is_file()
 
 
 DYING = "import os; os._exit(0)\n"
