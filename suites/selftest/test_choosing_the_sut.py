@@ -96,5 +96,35 @@ def test_file_that_is_not_python_is_refused(sut, tmp_path: Path) -> None:
         locate(str(copy))
 
 
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ("~nosuchuser/x", "--sut ~nosuchuser/x: no such user"),
+        ("x" * 300, "cannot be read: File name too long"),
+        ("a/" * 5000, "cannot be read: File name too long"),
+        ("a\x00b", "a folder whose name cannot be printed"),
+        ("\udcff", "a folder whose name cannot be printed"),
+    ],
+    ids=["user", "long name", "long path", "zero byte", "not UTF-8"],
+)
+def test_names_that_no_folder_has_are_refused_in_one_line(wanted: str, reason: str) -> None:
+    with pytest.raises(SutError) as refused:
+        locate(wanted)
+    assert reason in str(refused.value)
+    assert len(str(refused.value)) < 500
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), RecursionError("too deep"), MemoryError()], ids=repr)
+def test_files_that_cannot_be_read_are_refused(error: BaseException, sut, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise error
+
+    target = "pathlib.Path.read_text" if isinstance(error, OSError) else "fixtures.sut.ast.parse"
+    with monkeypatch.context() as patched, pytest.raises(SutError, match=r"Permission denied|is not Python \((too deep|MemoryError)\)"):
+        patched.setattr(target, refuse)
+        locate(sut.root)
+
+
 def test_digest_tells_builds_of_one_version_apart(broken_sut, sut) -> None:
     assert broken_sut(Edit(OVERLAP_UTILS, "class FutureMap:", "class FutureMap:  ")).digest != sut.digest
