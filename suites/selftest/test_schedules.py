@@ -91,6 +91,11 @@ def test_seeded_schedules_are_a_function_of_seed_and_index() -> None:
         ("{}", "version: 'none' is not known"),
         ('{"version": 2}', "version: '2' is not known, this suite reads 1"),
         ('{"version": true}', "version: 'True' is not known"),
+        ('{"version": 1.0}', "version: '1.0' is not known, this suite reads 1"),
+        ('{"version": 1, "version": 1}', "document: the key 'version' stands twice in one object"),
+        ('{"version": 1, "run": {"salt": 1, "salt": 2}}', "document: the key 'salt' stands twice in one object"),
+        ('{"version": 1, "%s": 1}' % ("k" * 5000), "kkkk': Extra inputs are not permitted"),
+        ('{"version": 1, "a\\nb\\u001b[31m": 1}', r"'a\nb\x1b[31m': Extra inputs are not permitted"),
         ('{"version": 1, "run": {"block_size": 0}}', "run.block_size: Input should be greater than or equal to 1"),
         ('{"version": 1, "run": {"slots": 2.5}}', "run.slots: Input should be a valid integer"),
         ('{"version": 1, "requests": [{"id": 1}, {"id": 1}]}', "requests[1].id: 1 names an earlier request already"),
@@ -110,8 +115,14 @@ def test_bad_documents_are_refused_with_the_field(text: str, reason: str, tmp_pa
     with pytest.raises(ScheduleError) as refused:
         load(file)
     assert reason in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 400
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path) -> None:
+    file = tmp_path / "marked.json"
+    file.write_text('{"version": 1}', encoding="utf-8-sig")
+    assert load(file) == Schedule()
 
 
 def test_unreadable_files_are_refused(tmp_path) -> None:
