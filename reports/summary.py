@@ -94,6 +94,7 @@ class Summary(BaseModel):
     checks: Checks
     known: Annotated[dict[str, str], Field(description="reviewed findings that were met: id and reason")]
     incomplete: Annotated[list[str], Field(description="what the run did not exercise enough to say PASS")]
+    partial: Annotated[list[str], Field(description="what was left out of the profile on request")] = []
     median_requests: Annotated[int, Field(ge=0, description="requests that held a slot at once, median over iterations")]
     schedules: Count
     iterations: Count

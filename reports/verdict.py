@@ -156,7 +156,8 @@ class VerdictReporter:
 
     def headline(self, word: str) -> str:
         so_far = f", so far {self._seen()}" if self.interrupted and self._seen() else ""
-        return f"{word}{so_far}: {MEANINGS[word]}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
+        partly = f", but this was not the full {self.profile_name} profile" if self.partial() and word in ("PASS", "known") else ""
+        return f"{word}{so_far}: {MEANINGS[word]}{partly}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
 
     def block(self) -> list[str]:
         total = self.total
@@ -170,6 +171,7 @@ class VerdictReporter:
         ]
         lines += [f"skipped      {count} {reason}" for reason, count in sorted(self.skipped.items())]
         lines += [f"known        {name}: {reason}" for name, reason in sorted(self.known.items())]
+        lines += [f"not full     {line}" for line in self.partial()]
         lines += [f"incomplete   {line}" for line in self.shortages()]
         lines += self._divergences()
         if sum(total.shares.values()):
@@ -212,10 +214,24 @@ class VerdictReporter:
         chosen, device = self.config.getoption("sut"), self.config.getoption("device")
         return (f" --sut {shlex.quote(chosen)}" if chosen else "") + (f" --device {device}" if device != "cpu" else "")
 
+    def _fewer(self) -> bool:
+        wanted = self.config.getoption("schedules")
+        return wanted is not None and wanted < self.profile.release + self.profile.debug
+
+    def partial(self) -> list[str]:
+        """What was left out of the profile on request, so that a PASS says less than the profile's would."""
+        option, whole = self.config.getoption, self.profile.release + self.profile.debug
+        lines = []
+        if option("replay"):
+            return []  # no profile at all
+        if self._fewer():
+            lines.append(f"--schedules {option('schedules')}, and the profile has {whole:,}; what they exercise is not judged")
+        lines += [f"{name} {shlex.quote(option(name))} chose among the checks" for name in ("-k", "-m") if option(name)]
+        return lines
+
     def shortages(self) -> list[str]:
         """Why a complete profile may not say PASS: what it did not exercise enough."""
-        overridden = self.config.getoption("schedules") is not None or self.config.getoption("replay")
-        if not self.profile.complete or overridden:
+        if not self.profile.complete or self._fewer() or self.config.getoption("replay"):
             return []
         total, lines = self.total, []
         for name in EVENTS:
@@ -252,6 +268,7 @@ class VerdictReporter:
             "checks": {"passed": self.passed, "failed": self.failed, "errors": self.errors, "skipped": self.skipped},
             "known": self.known,
             "incomplete": self.shortages(),
+            "partial": self.partial(),
             "median_requests": self.total.median_live(),
         } | total
 

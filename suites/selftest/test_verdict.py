@@ -1,0 +1,50 @@
+"""What the block at the end of a run says, from what the tests reported."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from fixtures.sut import Sut
+from reports.verdict import VerdictReporter
+
+OPTIONS = {"profile": "gate", "device": "cpu", "artifacts": "artifacts", "sut": None, "schedules": None, "replay": None, "-k": "", "-m": ""}
+
+
+@pytest.fixture
+def reporter(tmp_path):
+    """Makes a reporter of a run with these options, in which something passed."""
+    made = []
+
+    def make(**options: object) -> VerdictReporter:
+        options = OPTIONS | {name.replace("_", "-"): value for name, value in options.items()}
+        config = SimpleNamespace(getoption=options.__getitem__, rootpath=tmp_path)
+        made.append(VerdictReporter(config, Sut("/sglang", "0.5.23", "", "0" * 12, "bonus_tokens", ""), 1))
+        made[-1].passed = 1
+        return made[-1]
+
+    yield make
+    for one in reversed(made):
+        one.pytest_unconfigure()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"schedules": 25}, "--schedules 25, and the profile has 6,640"),
+        ({"profile": "quick", "_k": "streams and release"}, "-k 'streams and release' chose"),
+    ],
+    ids=["schedules", "-k"],
+)
+def test_a_part_of_a_profile_is_not_called_the_profile(options: dict, words: str, reporter) -> None:
+    one = reporter(**options)
+    assert one.word() == "PASS"
+    assert f"PASS: no difference found, but this was not the full {one.profile_name} profile: SGLang 0.5.23" in one.headline("PASS")
+    assert any(line.startswith(f"not full     {words}") for line in one.block())
+    assert one.summary()["partial"]
+
+
+def test_as_many_schedules_as_the_profile_has_are_judged_as_the_profile(reporter) -> None:
+    assert reporter(schedules=6640).word() == "INCOMPLETE"
+    assert reporter().word() == "INCOMPLETE"
