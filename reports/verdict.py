@@ -21,6 +21,7 @@ from reports.page import write_page
 from reports.summary import MEANINGS
 
 LIVE_MINIMUM = 3
+MOST_KINDS = 8
 SUMMARY_VERSION = 1
 WIDTH = 92
 
@@ -194,14 +195,22 @@ class VerdictReporter:
 
     def _divergences(self) -> list[str]:
         lines = []
-        for failure in self.total.failures[:8]:
-            lines.append(f"{failure['verdict'].lower():12} {failure['line']}")
-            if "schedule" in failure:
-                lines.append(f"             replay: tox -e replay -- {failure['schedule']}{self._same_sut()}")
-            if "log" in failure:
-                lines.append(f"             log: {failure['log']}")
-        if len(self.total.failures) > 8:
-            lines.append(f"             and {len(self.total.failures) - 8} more, in {self.artifacts / 'failures'}")
+        kinds = self.total.kinds()
+        for alike in kinds[:MOST_KINDS]:
+            first = alike[0]
+            lines.append(f"{first['verdict'].lower():12} {first['line']}")
+            if len(alike) > 1:
+                lines.append(f"             the first of {len(alike):,} like it")
+            if "schedule" in first:
+                lines.append(f"             replay: tox -e replay -- {first['schedule']}{self._same_sut()}")
+            if "log" in first:
+                lines.append(f"             log: {first['log']}")
+        if len(kinds) > MOST_KINDS:
+            rest = sum(map(len, kinds[MOST_KINDS:]))
+            lines.append(f"             and {rest:,} of {len(kinds) - MOST_KINDS} other kinds, in {self.artifacts / 'failures'}")
+        if kinds:
+            where = self.config.getoption("artifacts")
+            lines.append("reproduce    tox -e reproduce" + (f" -- {shlex.quote(where)}" if where != "artifacts" else ""))
         for reason, names in sorted(self.reasons.items()):
             lines.append(f"error        {reason}" + (f" ({len(names)} checks)" if len(names) > 1 else ""))
         said = set().union(*self.reasons.values())

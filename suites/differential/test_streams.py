@@ -29,7 +29,8 @@ def report_failures(tally) -> None:
     if not tally.failures:
         return
     lines = []
-    for failure in tally.failures:
-        lines += [f"{failure['verdict']} {failure['line']}", *(f"    {line}" for line in failure["history"])]
-        lines.append(f"  schedule: {failure['schedule']}")
+    for alike in tally.kinds():
+        first = alike[0]
+        lines += [f"{first['verdict']} {first['line']}", *(f"    {line}" for line in first["history"])]
+        lines.append(f"  schedule: {first['schedule']}" + (f" and {len(alike) - 1} more like it" if len(alike) > 1 else ""))
     pytest.fail("\n".join(lines), pytrace=False)

@@ -48,3 +48,36 @@ def test_a_part_of_a_profile_is_not_called_the_profile(options: dict, words: str
 def test_as_many_schedules_as_the_profile_has_are_judged_as_the_profile(reporter) -> None:
     assert reporter(schedules=6640).word() == "INCOMPLETE"
     assert reporter().word() == "INCOMPLETE"
+
+
+def failure(index: int, field: str, **changes: object) -> dict:
+    line = f"iteration 3, request 1, slot 2: {field} after filter: expected 5, got {index}"
+    known = {"verdict": "DIVERGED", "field": field, "operation": "filter", "line": line, "index": index}
+    return known | {"schedule": f"failures/{field}-{index}/schedule.json"} | changes
+
+
+def test_failures_of_a_kind_are_counted_and_the_earliest_is_shown(reporter) -> None:
+    """Whatever order the workers found them in."""
+    failures = [failure(index, "bonus_tokens") for index in range(5, 305)] + [failure(7, "seq_lens")]
+    blocks = set()
+    for order in (failures, failures[::-1]):
+        one = reporter(schedules=400)
+        one.total.failures += order
+        blocks.add("\n".join(one._divergences()))
+    (block,) = blocks
+    assert block.splitlines() == [
+        "diverged     iteration 3, request 1, slot 2: bonus_tokens after filter: expected 5, got 5",
+        "             the first of 300 like it",
+        "             replay: tox -e replay -- failures/bonus_tokens-5/schedule.json",
+        "diverged     iteration 3, request 1, slot 2: seq_lens after filter: expected 5, got 7",
+        "             replay: tox -e replay -- failures/seq_lens-7/schedule.json",
+        "reproduce    tox -e reproduce",
+    ]
+
+
+def test_more_kinds_than_fit_are_counted(reporter) -> None:
+    one = reporter(schedules=400)
+    one.total.failures += [failure(index, f"field_{index % 12}") for index in range(36)]
+    text = "\n".join(one._divergences())
+    assert text.count("diverged ") == 8
+    assert "and 12 of 4 other kinds" in text
