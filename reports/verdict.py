@@ -200,7 +200,9 @@ class VerdictReporter:
             first = alike[0]
             lines.append(f"{first['verdict'].lower():12} {first['line']}")
             if len(alike) > 1:
-                lines.append(f"             the first of {len(alike):,} like it")
+                kept = sum("schedule" in failure for failure in alike)
+                fewer = f", of which {kept:,} schedules were kept" if kept < len(alike) and "schedule" in first else ""
+                lines.append(f"             the first of {len(alike):,} like it{fewer}")
             if "schedule" in first:
                 lines.append(f"             replay: tox -e replay -- {first['schedule']}{self._same_sut()}")
             if "log" in first:

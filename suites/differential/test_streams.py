@@ -32,5 +32,6 @@ def report_failures(tally) -> None:
     for alike in tally.kinds():
         first = alike[0]
         lines += [f"{first['verdict']} {first['line']}", *(f"    {line}" for line in first["history"])]
-        lines.append(f"  schedule: {first['schedule']}" + (f" and {len(alike) - 1} more like it" if len(alike) > 1 else ""))
+        lines += [f"  schedule: {first['schedule']}"] if "schedule" in first else []
+        lines += [f"  and {len(alike) - 1} more like it"] if len(alike) > 1 else []
     pytest.fail("\n".join(lines), pytrace=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,22 @@ def test_break_is_named_and_replays(name: str, broken_sut, runner_on, sut) -> No
     again = broken.schedule(document).failures
     assert [failure["line"] for failure in again] == [first["line"]]
     assert runner_on(sut).schedule(document).failures == []
+
+
+def test_schedules_of_one_kind_are_kept_up_to_a_limit(broken_sut, runner_on, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every one is counted; the note of what was running goes when the runner is closed."""
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "5")
+    runner = runner_on(broken_sut(BREAKS["publish is one token short"][0]))
+    failures = runner.seeded(seed=1, start=0, count=30).failures
+    kinds = Counter((failure["field"], failure["operation"]) for failure in failures)
+    kept = Counter((failure["field"], failure["operation"]) for failure in failures if "schedule" in failure)
+    assert max(kinds.values()) > 5
+    assert kept == {kind: min(count, 5) for kind, count in kinds.items()}
+    assert len(list((runner.artifacts / "failures").iterdir())) == sum(kept.values())
+    running = runner.artifacts / "running"
+    assert len(list(running.iterdir())) == 1
+    runner.close()
+    assert list(running.iterdir()) == []
 
 
 def test_a_run_on_a_broken_copy_says_so(broken_sut, run_suite) -> None:
