@@ -51,6 +51,18 @@ def test_misbehaviour_is_contained(action: str, field: str, broken_sut, runner_o
 DYING = "import os; os._exit(0)\n"
 
 
+def test_what_a_sut_says_is_escaped_where_it_enters(broken_sut, run_suite) -> None:
+    """Half a surrogate pair, colours and line breaks, in a message and in a class's name."""
+    action = r"raise type('Odd\x1b', (Exception,), {})('half \ud800, \x1b[31mred\x1b[0m\x00\nsecond line')"
+    ran = run_suite("--sut", broken_sut(misbehaving(action)).root, "--schedules", "40", "-k", "streams and release")
+    assert ran.code == 1, ran.text
+    assert "INTERNALERROR" not in ran.text
+    assert r"got Odd\x1b: half \ud800, \x1b[31mred\x1b[0m\x00 (" in ran.text
+    assert (ran.artifacts / "report.html").is_file()
+    for text in (ran.text, *(file.read_text(encoding="utf-8") for file in ran.artifacts.glob("*.*"))):
+        assert {character for character in text if not character.isprintable()} <= {"\n"}
+
+
 def test_sut_that_ends_the_process_that_runs_its_kernels(broken_sut, run_suite) -> None:
     words = ("-k", "every_batch_size and (1 or 2)")
     broken = broken_sut(Edit(KERNELS, PICKS, PICKS + "    " + DYING))
