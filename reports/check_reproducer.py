@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.sut import Sut
-from reports.checked_script import Checker
+from reports.checked_script import Checker, name_of_intact
 from reports.reduction import kind_of
 from reports.reproducer import Reproducer, write_facts
 
@@ -88,7 +88,7 @@ def write_check_reproducer(folder: Path, found: dict, failure: dict, sut: Sut, i
         "",
         f"**How to run.** `reproduce.py` {how}. It exits 1 on a build with the fault, 0 on a right one, 2 when it could not run.",
         "",
-        f"**Checked.** `reproduce.py` {outcome.words(f'the intact {intact.title()}' if intact else '')}.",
+        f"**Checked.** `reproduce.py` {outcome.words(name_of_intact(intact, sut))}.",
         "",
         f"SGLang: {sut.title()}, contract `{sut.contract}`, relay files `{sut.digest}`. Suite {suite_version()}.",
         "",

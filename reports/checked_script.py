@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fixtures.artifacts import write_atomically
-from fixtures.sut import ROOT, Sut, SutError, locate
+from fixtures.sut import ROOT, Sut, SutError, locate, stated_version
 
 SCRIPT_LIMIT = 300.0
-FAULT, RIGHT = 1, 0
+FAULT, RIGHT, NOT_POSSIBLE = 1, 0, 2
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,26 @@ class Checker:
     def __call__(self, text: str) -> Outcome:
         write_atomically(self.file, text)
         on_sut = exit_of(self.file, self.sut)
-        return Outcome(on_sut, exit_of(self.file, self.intact) if self.intact is not None and on_sut == FAULT else None)
+        on_intact = exit_of(self.file, self.intact) if self.intact is not None and on_sut == FAULT else None
+        # A checkout may speak to a relay that the release it is held against does not have: that says nothing.
+        return Outcome(on_sut, None if on_intact == NOT_POSSIBLE and not self.sut.release else on_intact)
 
 
 def intact_release(sut: Sut) -> Sut | None:
-    """The release that a broken or changed build says it is, where this machine has it."""
+    """The release to hold a broken or changed build against, where this machine has it."""
     try:
-        found = locate(sut.release) if sut.release else None
+        found = locate(sut.nearest_release())
     except SutError:
         return None
-    return found if found is not None and found.digest != sut.digest else None
+    return found if found.digest != sut.digest else None
+
+
+def name_of_intact(intact: Sut | None, sut: Sut) -> str:
+    """Which release a script was checked on, and why that one, in words."""
+    if intact is None:
+        return ""
+    why = "" if sut.release else f", the release that {'this checkout states' if stated_version(Path(sut.root)) == intact.release else 'is the default here'}"
+    return f"the intact {intact.title()}{why}"
 
 
 def exit_of(script: Path, sut: Sut) -> int | None:

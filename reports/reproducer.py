@@ -17,7 +17,7 @@ from fixtures.artifacts import WATCHING, suite_version, write_atomically
 from fixtures.contained import SILENT
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import Sut
-from reports.checked_script import NOT_RUN, Checker, Outcome
+from reports.checked_script import NOT_RUN, Checker, Outcome, name_of_intact
 from reports.flat_script import NotFlat, flat_script
 from reports.minimize import Minimized
 from reports.reduction import kind_of
@@ -162,7 +162,7 @@ def readme(
         "**How to run.** " + script + " It exits 1 on a build with the fault, 0 on a right one, 2 when it could not run.",
         "In the suite: " + _in_the_suite(mode),
         "",
-        f"**Checked.** `reproduce.py` {made.outcome.words(f'the intact {intact.title()}' if intact else '')}.",
+        f"**Checked.** `reproduce.py` {made.outcome.words(name_of_intact(intact, sut))}.",
         "",
         "| | |",
         "| --- | --- |",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.broken_copy import Edit, broken_copy
-from fixtures.sut import DRAFT_INPUT, OVERLAP_UTILS, ROOT, SutError, locate
+from fixtures.sut import DEFAULT_RELEASE, DRAFT_INPUT, OVERLAP_UTILS, ROOT, SutError, locate
 
 
 def test_header_names_what_is_tested(run_suite, sut) -> None:
@@ -128,3 +128,22 @@ def test_files_that_cannot_be_read_are_refused(error: BaseException, sut, monkey
 
 def test_digest_tells_builds_of_one_version_apart(broken_sut, sut) -> None:
     assert broken_sut(Edit(OVERLAP_UTILS, "class FutureMap:", "class FutureMap:  ")).digest != sut.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "held_against"),
+    [
+        ("__version__ = version = '0.5.19'\n", "SGLang checkout that states 0.5.19", "0.5.19"),
+        ("__version__ = '0.5.24.dev12+gabc'\n", "SGLang checkout that states 0.5.24.dev12+gabc", DEFAULT_RELEASE),
+        ("if True:\n    __version__ = '0.0.0.dev0'\n", "SGLang of unknown release", DEFAULT_RELEASE),
+    ],
+    ids=["a release", "between releases", "nothing"],
+)
+def test_checkout_is_held_against_the_release_it_states(text: str, title: str, held_against: str, sut, tmp_path: Path) -> None:
+    """Nothing of it is imported, and no reviewed finding is taken to speak for it."""
+    copy = broken_copy(Path(sut.root), tmp_path / "copy", [])
+    for entry in (*copy.glob("sglang-*.dist-info"), copy / "sglang/_version.py", copy / "sglang/version.py"):
+        entry.unlink()
+    (copy / "sglang/version.py").write_text(text, encoding="utf-8")
+    found = locate(str(copy))
+    assert (found.release, found.title(), found.nearest_release()) == ("", title, held_against)
