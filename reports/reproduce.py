@@ -1,6 +1,7 @@
 """A reproducer for every distinct divergence of a run, and its page.
 
     python -m reports.reproduce [DIR]
+    python -m reports.reproduce --after-run WORDS...   the words are those that pytest was given
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--sut", metavar="RELEASE|PATH", help="SGLang to use instead of the one that failed")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="time to minimize each (120)")
-    asked = parser.parse_args(words)
+    words = sys.argv[1:] if words is None else words
+    asked = _after_run(words[1:]) if words[:1] == ["--after-run"] else parser.parse_args(words)
     try:
         sut = locate(asked.sut) if asked.sut else None
         made = reproduce_run(asked.artifacts, sut, asked.device, asked.seconds)
@@ -140,6 +142,15 @@ def main(words: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def _after_run(words: list[str]) -> argparse.Namespace:
+    """From the words that pytest was given: where it wrote, and on what device. Everything else was its own."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--artifacts", type=Path, default=Path("artifacts"))
+    parser.add_argument("--device", default="cpu")
+    asked, _ = parser.parse_known_args(words)
+    return argparse.Namespace(artifacts=asked.artifacts, sut=None, device=asked.device, seconds=SECONDS)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fixtures.sut import Sut
+from fixtures.sut import ROOT, Sut
+from reports import reproduce
 from reports.verdict import VerdictReporter
 
 OPTIONS = {"profile": "gate", "device": "cpu", "artifacts": "artifacts", "sut": None, "schedules": None, "replay": None, "-k": "", "-m": ""}
@@ -81,3 +82,13 @@ def test_more_kinds_than_fit_are_counted(reporter) -> None:
     text = "\n".join(one._divergences())
     assert text.count("diverged ") == 8
     assert "and 12 of 4 other kinds" in text
+
+
+def test_the_nightly_run_is_followed_by_its_reproducers(tmp_path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """With the run's own words, wherever it wrote; a run without failures makes none."""
+    nightly = (ROOT / "tox.ini").read_text(encoding="utf-8").partition("[testenv:nightly]")[2].partition("[testenv:")[0]
+    assert "commands_post = - python -m reports.reproduce --after-run {posargs}" in nightly
+    monkeypatch.setattr(reproduce, "write_page", lambda artifacts: f"the page in {artifacts}")
+    words = ["--budget", "8h", "-k", "streams", "--artifacts", str(tmp_path), "--device", "cuda:1", "--sut", "0.5.19"]
+    assert reproduce.main(["--after-run", *words]) == 0
+    assert f"0 distinct divergences; the page in {tmp_path}" in capsys.readouterr().out
