@@ -61,7 +61,7 @@ class _Script:
         return [call for call in calls[:-1] if call["do"] not in drop] + calls[-1:]
 
     def text(self) -> str:
-        lines = [f'"""{self._wrapped()}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run."""']
+        lines = [f'"""{self._wrapped()}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run.\nArguments: folders to import from first, as the one that holds sglang; or give them in PYTHONPATH."""']
         lines += [*self._imports_of_python(), "", *self._child(), "try:"]
         lines += _indented(self._set_up())
         body, when = [], None
@@ -100,15 +100,15 @@ class _Script:
             lines.append('os.environ.update(SGLANG_IS_IN_CI="1", TORCH_COMPILE_DISABLE="1")  # SGLang\'s debug assertions')
         if self.name == "process":
             lines += [
-                "if len(sys.argv) == 1:  # the calls may kill their process, so a child makes them",
-                '    code = subprocess.run([sys.executable, __file__, "child"]).returncode',
+                "if 'child' not in sys.argv:  # the calls may kill their process, so a child makes them",
+                '    code = subprocess.run([sys.executable, __file__, *sys.argv[1:], "child"]).returncode',
                 f"    sys.exit({{{CAME_BACK}: 0, 2: 2}}.get(code, 1))",
             ]
         return lines
 
     def _set_up(self) -> list[str]:
         kind = self.device.split(":")[0]
-        lines = ["import torch"]
+        lines = ['sys.path[:0] = [word for word in sys.argv[1:] if word != "child"]', "import torch"]
         if kind == "cpu":
             lines.append("torch.Tensor.record_stream = lambda self, stream: None  # CPU tensors have none")
             lines.append("torch.use_deterministic_algorithms(True, warn_only=True)  # torch.empty is filled")

@@ -18,18 +18,18 @@ def launch_script(launch: Launch, failure: dict, title: str, home: str, device: 
     name, kind = launch.kernel, failure["field"]
     lost = kind == "process"
     wrapped = "\n".join(textwrap.wrap(title, WIDTH - 3)).replace('"', "'").replace("\\", "/")
-    lines = [f'"""{wrapped}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run."""', "import os"]
+    lines = [f'"""{wrapped}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run.\nArguments: folders to import from first, as the one that holds sglang; or give them in PYTHONPATH."""', "import os"]
     lines += ["import faulthandler", "import subprocess"] if lost else []
     lines += ["import sys", "import traceback"]
     if device == "cpu":
         lines.append('os.environ.update(TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")  # without a GPU')
     if lost:
         lines += [
-            "if len(sys.argv) == 1:  # the launch may kill its process, so a child makes it",
-            '    code = subprocess.run([sys.executable, __file__, "child"]).returncode',
+            "if 'child' not in sys.argv:  # the launch may kill its process, so a child makes it",
+            '    code = subprocess.run([sys.executable, __file__, *sys.argv[1:], "child"]).returncode',
             f"    sys.exit({{{CAME_BACK}: 0, 2: 2}}.get(code, 1))",
         ]
-    body = ["import torch", "import sglang"]
+    body = ['sys.path[:0] = [word for word in sys.argv[1:] if word != "child"]', "import torch", "import sglang"]
     body.append('print("SGLang", sglang.__version__, "from", sglang.__file__, "torch", torch.__version__)')
     body.append(f"from {home} import {name}")
     move = "" if device == "cpu" else f".to({device!r})"

@@ -151,6 +151,25 @@ def test_what_no_relay_call_gives_is_not_made_flat() -> None:
     assert "No flat script of SGLang calls is honest here: it takes the loop." in text
 
 
+@pytest.mark.parametrize("field", ["bonus_tokens", "process"])
+def test_a_script_runs_on_the_sglang_that_its_argument_names(field: str, tmp_path: Path) -> None:
+    loop = recorded(parse('{"version": 1, "requests": [{"id": 0, "budget": 4}]}'), NEW)
+    place = next(i for i, call in enumerate(loop.tape) if call["do"] == "read" and call["field"] == "bonus_tokens")
+    story = {"tape": loop.tape, "read": place if field != "process" else None, "calls": place, "raised": "", "rows": 5}
+    story |= {"host_lengths": False, "wanted": {"dtype": None, "values": [1]}, "dialect": DIALECTS["bonus_tokens"]}
+    story["divergence"] = {"field": field, "operation": "x", "expected": "1", "actual": "2"}
+    calls = [call for call in loop.tape[:place] if call["do"] not in ("read", "draft_block")] + [loop.tape[place]]
+    script = tmp_path / "reproduce.py"
+    script.write_text(flat_script(story, calls, "t", "release mode", "cpu"), encoding="utf-8")
+    (tmp_path / "build/sglang").mkdir(parents=True)
+    (tmp_path / "build/sglang/__init__.py").write_text("__version__ = 'of the argument'\n", encoding="utf-8")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_", "PYTHONPATH"))}
+    command = [sys.executable, "-W", "ignore", str(script), str(tmp_path / "build")]
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, check=False)
+    assert "SGLang of the argument from" in done.stdout, done.stderr
+    assert done.returncode == 2, "that one has no relay"
+
+
 # -- real SGLang ------------------------------------------------------------------------------------------
 
 
