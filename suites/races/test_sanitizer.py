@@ -24,4 +24,4 @@ def test_the_sanitizer_is_awake(sanitized_runner) -> None:
     arguments = {"seed": 1, "start": 0, "count": 2, "stalls": 0}
     found = sanitized_runner.job("planted", fault="resolve-does-not-wait-for-publish", job="sanitized", arguments=arguments)
     assert len(found["reports"]) == 2
-    assert all("resolve_seq_lens_cpu" in report["report"] for report in found["reports"])
+    assert all("resolve_seq_lens_cpu" in report for report in found["reports"])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fixtures.broken_copy import Edit
-from fixtures.runner_process import RunnerFailed
 from fixtures.sut import OVERLAP_UTILS, ROOT
 
 PUBLISH = "        indices = future_indices\n        if indices.shape[0] == 0:\n            return  # DP idle\n"
@@ -104,9 +103,11 @@ def test_sut_that_cannot_be_imported_is_said_so(broken_sut, run_suite) -> None:
 
 
 @pytest.mark.cuda
-def test_a_lost_cuda_context_costs_one_schedule(release_runner, seed: int) -> None:
-    """An index read from poisoned memory fires a device-side assertion; the next job finds a working device."""
-    fault = {"fault": "stash-on-a-stream-of-its-own", "seed": 2, "start": 0, "count": 60, "stalls": 50}
-    with pytest.raises(RunnerFailed, match="the CUDA context was lost"):
-        release_runner.job("fault", **fault)
-    assert release_runner.seeded(seed, 0, 5).failures == []
+def test_a_lost_cuda_context_costs_one_schedule(broken_sut, runner_on, device: str) -> None:
+    """A device-side assertion ends all use of its context: the runner is replaced, and the rest goes on."""
+    runner = runner_on(broken_sut(misbehaving("torch._assert_async(torch.zeros((), device=indices.device))")), device=device)
+    tally = runner.seeded(seed=3, start=0, count=12)
+    assert tally.schedules == 12
+    assert 0 < len(tally.failures) < 12, "some schedules reach the fault, others do not"
+    assert {(failure["verdict"], failure["field"]) for failure in tally.failures} == {("ERROR", "process")}
+    assert all("the CUDA context was lost" in failure["line"] for failure in tally.failures)
