@@ -82,7 +82,7 @@ def false_alarms(fleet: Fleet, seeds: int, schedules: int) -> list[dict]:
 
 def throughput(fleet: Fleet, schedules: int) -> list[dict]:
     rows = []
-    for workers in (1, 2, 4, 8, 16):
+    for workers in (1, 2, 4, 8, 16, 32):
         if workers <= len(fleet.runners):
             tally, seconds = fleet.seeded(55, schedules * workers, 0, workers)
             rows.append(
