@@ -56,7 +56,7 @@ def runner_on(tmp_path: Path):
     opened: list[RunnerProcess] = []
 
     def start(sut: Sut, **options: object) -> RunnerProcess:
-        runner = RunnerProcess(sut=sut, device="cpu", artifacts=tmp_path / "artifacts", **options)
+        runner = RunnerProcess(sut=sut, artifacts=tmp_path / "artifacts", **{"device": "cpu"} | options)
         opened.append(runner)
         return runner
 
