@@ -26,6 +26,7 @@ from reports.replay_script import replay_script
 from reports.stream_timeline import missing_edge, stream_timeline_svg
 from reports.timeline import last_iteration, timeline_svg, way_of_the_value
 
+
 @dataclass
 class Reproducer:
     """folder: where it is. iterations: up to the divergence. outcome: of its script."""

@@ -66,6 +66,23 @@ def test_what_cannot_race_is_not_reported(program: Callable, order: Interleaving
     assert races_of(program, order) == []
 
 
+@pytest.mark.parametrize(
+    "make", [torch.empty_like, torch.zeros_like, lambda t: torch.full_like(t, 3), lambda t: t.new_zeros(2), lambda t: t.new_empty(2)]
+)
+def test_what_is_made_in_a_tensors_likeness_does_not_read_it(make: Callable) -> None:
+    def program() -> None:
+        cell = torch.zeros(4, device="cuda")
+        writer, maker = torch.cuda.Stream(), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(writer):
+            cell.fill_(1)
+        with torch.cuda.stream(maker):
+            make(cell)
+            torch.zeros_like(cell, device="cpu")
+
+    assert races_of(program) == []
+
+
 def test_a_race_that_goes_on_is_one_report() -> None:
     def program() -> None:
         cell = torch.zeros(4, device="cuda")
