@@ -42,6 +42,8 @@ class _Script:
         self.dialect, self.failure = story["dialect"], story["divergence"]
         self.name = self.failure["field"]
         self.is_read = story["read"] is not None
+        if device == "virtual":
+            raise NotFlat("it takes streams, and an order in which their work runs")
         if not self.is_read and self.name not in ("exception", "assertion", "process"):
             raise NotFlat(f"it shows in {self.name}, which no single relay call gives")
         if calls is None and self.is_read:
