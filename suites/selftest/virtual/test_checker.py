@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fixtures.virtual import EAGER, Interleaving, Launch, Machine, Race, Switch, VirtualTensor, installed, late
-from fixtures.virtual.launches import launch
+from fixtures.virtual import EAGER, Interleaving, Launch, Machine, Race, Switch, VirtualTensor, installed, late, launch
+from fixtures.virtual.block import POISON
 from suites.selftest.virtual.test_lifetime_rules import read_after_free
 
 ORDERS = [EAGER, late(0), late(1), late(2), Interleaving((Switch(3, frozenset({1})), Switch(9, frozenset({2}))))]
@@ -171,6 +171,64 @@ def test_memory_that_is_given_on_too_early_is_reported(how: dict, found: int, or
     assert [race.kind for race in races] == ["lifetime"] * found
 
 
+def test_an_edge_from_before_the_write_is_none() -> None:
+    """An event stands for what was before it, and for nothing that its stream got later."""
+
+    def program() -> None:
+        cell = torch.zeros(4, device="cuda")
+        writer, reader = torch.cuda.Stream(), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(writer):
+            torch.zeros(1, device="cuda")
+            early = writer.record_event()
+            cell.fill_(1)
+        reader.wait_event(early)
+        with torch.cuda.stream(reader):
+            cell.clone()
+
+    assert [race.kind for race in races_of(program)] == ["race"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_small_tensor_in_freed_memory_takes_all_of_it(order: Interleaving) -> None:
+    """It could as well have been a large one: who still reads is told, and finds poison where it is late."""
+    seen = []
+
+    def program() -> None:
+        owner, reader = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(owner):
+            tensor = torch.full((64,), 3, device="cuda")
+        reader.wait_stream(owner)
+        with torch.cuda.stream(reader):
+            torch.cuda._sleep(1)
+            copy = tensor[40:].clone()
+        del tensor
+        with torch.cuda.stream(owner):
+            torch.full((8,), 9, device="cuda")
+        owner.synchronize()
+        torch.cuda.synchronize()
+        seen.extend(copy.tolist())
+
+    assert [race.kind for race in races_of(program, order)] == ["lifetime"]
+    assert set(seen) == {int.from_bytes(bytes([POISON]) * 8, "little")}
+
+
+def test_the_allocator_gives_out_first_what_is_still_in_use() -> None:
+    def program() -> None:
+        owner, reader = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(owner):
+            used, unused = torch.zeros(8, device="cuda"), torch.zeros(8, device="cuda")
+        reader.wait_stream(owner)
+        with torch.cuda.stream(reader):
+            used.clone()
+        del used
+        del unused  # the last that was freed, and so the one at hand
+        with torch.cuda.stream(owner):
+            torch.zeros(8, device="cuda")
+
+    assert [race.kind for race in races_of(program)] == ["lifetime"]
+
+
 def test_a_kernel_is_checked_by_what_it_declares() -> None:
     def program() -> None:
         source, target = torch.zeros(8, device="cuda"), torch.zeros(8, device="cuda")
@@ -178,11 +236,23 @@ def test_a_kernel_is_checked_by_what_it_declares() -> None:
         torch.cuda.synchronize()
         assert isinstance(source, VirtualTensor)
         with torch.cuda.stream(kernel):
-            launch("doubles", Launch(lambda: None, [], [target], [(source, lambda: torch.tensor([2, 3]))]))
+            partly_read, partly_written = [(source, lambda: torch.tensor([2, 3]))], [(target, lambda: torch.tensor([5]))]
+            launch("doubles", Launch(lambda: None, [], [], partly_read, partly_written))
         with torch.cuda.stream(writer):
             source[:3].fill_(1)
             source[4:].fill_(1)
+            target[4:].clone()
 
-    (race,) = races_of(program)
-    assert race.elements() == [2]
-    assert race.first.name == "doubles"
+    read, written = races_of(program)
+    assert (read.elements(), written.elements()) == ([2], [5])
+    assert (read.first.name, written.first.name) == ("doubles", "doubles")
+    assert (read.first_writes, written.first_writes) == (False, True)
+
+
+def test_a_kernel_may_not_touch_what_is_not_there() -> None:
+    def program() -> None:
+        source = torch.zeros(8, device="cuda")
+        launch("reads on", Launch(lambda: None, [], [], [(source, lambda: torch.tensor([999]))]))
+
+    with pytest.raises(IndexError, match="element 999"):
+        races_of(program)

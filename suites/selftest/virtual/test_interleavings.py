@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.virtual import EAGER, Interleaving, Launch, Machine, Switch, drawn, explore, installed, late
-from fixtures.virtual.launches import launch
+from fixtures.virtual import EAGER, Interleaving, Launch, Machine, Switch, drawn, explore, installed, late, launch
 
 SWITCHES = st.lists(st.builds(Switch, st.integers(0, 60), st.frozensets(st.integers(0, 5))), max_size=6)
 
