@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fixtures import runner_process
 from fixtures.broken_copy import Edit
+from fixtures.runner_process import RunnerProcess
 from fixtures.sut import OVERLAP_UTILS, ROOT
 
 PUBLISH = "        indices = future_indices\n        if indices.shape[0] == 0:\n            return  # DP idle\n"
@@ -45,6 +47,31 @@ def test_misbehaviour_is_contained(action: str, field: str, broken_sut, runner_o
         if "_exit(9)" in action:
             assert failure["line"] == "the run did not finish: the process ended (exit status 9)"
             assert Path(failure["log"]).is_file()
+
+
+def test_a_build_that_loses_every_process_is_given_up(sut, tmp_path, monkeypatch) -> None:
+    """At a hang limit for each of its schedules a gate would take days."""
+    runner = RunnerProcess(sut=sut, device="cpu", artifacts=tmp_path)
+    runner._log = tmp_path / "log"
+
+    def die(name: str, arguments: dict) -> None:
+        runner.deaths += 1
+        runner._begun = {"index": arguments["start"]}
+        raise runner_process._Died("no answer for 60 s, stopped")
+
+    monkeypatch.setattr(runner, "_ask", die)
+    tally = runner.seeded(1, 0, 100)
+    assert tally.schedules == runner_process.MOST_DEATHS
+    assert len(tally.failures) == runner_process.MOST_DEATHS + 1
+    assert tally.failures[-1]["line"] == "10 schedules killed or hung their process, 90 more were not run"
+
+
+def test_an_exception_without_a_message_is_one_all_the_same(broken_sut, runner_on) -> None:
+    mute = "type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})"
+    tally = runner_on(broken_sut(misbehaving(f"raise {mute}()"))).seeded(seed=7, start=0, count=4)
+    assert [(failure["field"], failure["actual"].partition(" (/")[0]) for failure in tally.failures] == [
+        ("exception", "Mute: (its message cannot be had)")
+    ]
 
 
 DYING = "import os; os._exit(0)\n"
