@@ -26,7 +26,7 @@ from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, locate
 
 FOLDER = Path(__file__).parent / "measured"
 SEED, WITHIN, EXAMPLES = 1, 200, 100
-STREAMS = ("release", "debug")
+STREAMS = ("release", "debug", "scheduler")
 OTHERS = ("dtype", "structure", "unconditional")
 MACHINE = "state machine"
 COLUMNS = (*STREAMS, *OTHERS, "kernels", MACHINE)
@@ -41,7 +41,9 @@ def measure(sut: Sut, artifacts: Path) -> dict[str, dict[str, dict]]:
     found: dict[str, dict[str, dict]] = {name: {} for name in CATALOGUE}
     reached = [fault for fault in CATALOGUE.values() if not fault.waits and not in_kernels(fault)]
     for kind in STREAMS:
-        runner = RunnerProcess(sut=sut, device="cpu", artifacts=artifacts, debug=kind == "debug", worker="matrix", hang_limit=300)
+        level = kind if kind == "scheduler" else "relay"
+        options = {"debug": kind == "debug", "level": level, "worker": "matrix", "hang_limit": 300}
+        runner = RunnerProcess(sut=sut, device="cpu", artifacts=artifacts, **options)
         runner.seeded(SEED, 0, 2)  # so that no fault pays for what a process does once
         for fault in reached:
             try:
