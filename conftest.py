@@ -312,9 +312,15 @@ def scheduler_debug_runner(pytestconfig: pytest.Config):
     yield from _runner(pytestconfig, debug=True, level="scheduler")
 
 
+@pytest.fixture(scope="session")
+def scheduler_kernel_runner(pytestconfig: pytest.Config):
+    """As `kernel_runner`, with SGLang's own scheduler and the Triton paths of its worker."""
+    yield from _runner(pytestconfig, launches=True, level="scheduler")
+
+
 @pytest.fixture
 def runner_for(request: pytest.FixtureRequest):
-    """The runner of a kind, `release` or `debug`, at a level; started when it is first needed."""
+    """The runner of a kind, `release`, `debug` or `kernel`, at a level; started when it is first needed."""
 
     def runner(kind: str, level: str = "relay"):
         return request.getfixturevalue(f"{kind}_runner" if level == "relay" else f"{level}_{kind}_runner")
