@@ -41,6 +41,8 @@ class _Script:
         self.watch = mode.removeprefix(WATCHING) if mode.startswith(WATCHING) else ""
         self.dialect, self.failure = story["dialect"], story["divergence"]
         self.name = self.failure["field"]
+        if story["dialect"].get("level") == "scheduler":
+            raise NotFlat("SGLang's own scheduler makes the calls, and its whole loop belongs to the fault")
         self.is_read = story["read"] is not None
         if not self.is_read and self.name not in ("exception", "assertion", "process"):
             raise NotFlat(f"it shows in {self.name}, which no single relay call gives")

@@ -7,6 +7,8 @@ import pytest
 from fixtures.broken_copy import Edit
 from fixtures.draw import SMALL, seeded
 from fixtures.neighbours import simpler
+from reports.minimize import minimize
+from reports.reproducer import story_of, write_reproducer
 
 SCHEDULER = "sglang/srt/managers/scheduler.py"
 WORKER = "sglang/srt/speculative/dflash_worker_v2.py"
@@ -67,13 +69,18 @@ def test_falling_back_from_triton_is_off_balance(broken_sut, scheduler_on) -> No
     assert all("fell back from Triton" in failure["line"] for failure in failures), failures[0]["line"]
 
 
-def test_a_request_in_the_wrong_row_shows(broken_sut, scheduler_on) -> None:
-    """The batch's slots come out of step with its requests: only the scheduler can do that."""
+def test_a_failure_is_minimized_and_replays(broken_sut, scheduler_on, tmp_path) -> None:
+    """Slots out of step with requests, as only a scheduler can make them: smaller at this level, with a script that replays it."""
     batch = "sglang/srt/managers/schedule_batch.py"
     turned = Edit(
         batch,
         "            [self.req_pool_indices, other.req_pool_indices]\n",
         "            [other.req_pool_indices, self.req_pool_indices]\n",
     )
-    failures = scheduler_on(broken_sut(turned)).seeded(1, 0, 2).failures
-    assert failures and {failure["verdict"] for failure in failures} <= {"DIVERGED", "ERROR"}
+    runner = scheduler_on(broken_sut(turned))
+    minimized = minimize(seeded(1, 1).to_json(), runner, 60)
+    assert minimized.size()[0] <= 4
+    made = write_reproducer(tmp_path / "reproducers", minimized, story_of(minimized, runner), runner)
+    assert not made.flat
+    assert made.outcome.on_sut == 1
+    assert "--level scheduler" in (made.folder / "README.md").read_text()
