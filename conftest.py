@@ -33,7 +33,7 @@ TALLY = pytest.StashKey["Tally"]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("relay", "SGLang relay")
     group.addoption("--sut", metavar="RELEASE|PATH", help="SGLang to test: a release, or a folder that contains sglang")
-    group.addoption("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    group.addoption("--device", default="cpu", help="cpu (default), virtual, cuda or cuda:N")
     group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run; quick by default")
     group.addoption("--level", choices=sorted(LEVELS), default="relay", help="SGLang's relay alone, its scheduler, or both")
     group.addoption("--seed", type=int, help="seed of the schedules; the profile's own by default")
@@ -54,9 +54,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         _check_artifacts(config)
     device = config.getoption("device")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise pytest.UsageError(f"--device {device}: give cpu, cuda or cuda:N")
-    if device != "cpu":
+    if not re.fullmatch(r"cpu|virtual|cuda(:\d+)?", device):
+        raise pytest.UsageError(f"--device {device}: give cpu, virtual, cuda or cuda:N")
+    if config.getoption("level") != "relay" and device != "cpu":
+        raise pytest.UsageError(f"--level {config.getoption('level')}: runs on the CPU alone so far; leave --device {device} out")
+    if device.startswith("cuda"):
         import torch
 
         if not torch.cuda.is_available() or int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
@@ -155,7 +157,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("not run, since SGLang could not be started")
     if item.get_closest_marker("new_contract") and item.config.stash[SUT].contract == "verified_id":
         pytest.skip("states the new contract, and this SUT has the old one (verified_id)")
-    if item.get_closest_marker("cuda") and item.config.getoption("device") == "cpu":
+    if item.get_closest_marker("cuda") and not item.config.getoption("device").startswith("cuda"):
         pytest.skip("needs a GPU: --device cuda")
 
 
@@ -213,7 +215,9 @@ def time_left(pytestconfig: pytest.Config):
 
 @pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> str:
-    return worker_device(pytestconfig.getoption("device"))
+    """Where tensors of this process go; the simulated device is in its runner alone."""
+    asked = pytestconfig.getoption("device")
+    return "cpu" if asked == "virtual" else worker_device(asked)
 
 
 @pytest.fixture(scope="session")
@@ -236,7 +240,7 @@ def tally(request: pytest.FixtureRequest) -> Tally:
 
 
 def worker_device(device: str) -> str:
-    """`cuda` spreads the xdist workers over all visible devices; `cuda:N` and `cpu` mean what they say."""
+    """`cuda` spreads the xdist workers over all visible devices; the others mean what they say."""
     if device != "cuda":
         return device
     import torch
@@ -248,7 +252,7 @@ def worker_device(device: str) -> str:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """`-n auto` on a GPU: up to sixteen processes for each device, no more than there are cores."""
-    if config.getoption("device") == "cpu":
+    if not config.getoption("device").startswith("cuda"):
         return None
     import torch
 
@@ -260,15 +264,15 @@ def _artifacts(config: pytest.Config) -> Path:
     return Path(config.rootpath, config.getoption("artifacts"))
 
 
-def _runner(pytestconfig: pytest.Config, **kind: object):
+def _runner(pytestconfig: pytest.Config, device: str = "", **kind: object):
     from fixtures.runner_process import RunnerProcess
 
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     runner = RunnerProcess(
         sut=pytestconfig.stash[SUT],
-        device=worker_device(pytestconfig.getoption("device")),
+        device=device or worker_device(pytestconfig.getoption("device")),
         artifacts=_artifacts(pytestconfig),
-        worker=worker,
+        worker=worker + (f"-{device}" if device else ""),
         **kind,
         hang_limit=pytestconfig.getoption("hang_limit"),
     )
@@ -289,9 +293,15 @@ def debug_runner(pytestconfig: pytest.Config):
 
 
 @pytest.fixture(scope="session")
-def kernel_runner(pytestconfig: pytest.Config):
+def kernel_runner(pytestconfig: pytest.Config, device: str):
     """A process that launches the SUT's kernels: through Triton's interpreter on a CPU."""
-    yield from _runner(pytestconfig, launches=True)
+    yield from _runner(pytestconfig, device, launches=True)
+
+
+@pytest.fixture(scope="session")
+def virtual_runner(pytestconfig: pytest.Config):
+    """A process with the SUT on the simulated device, whatever the run's own device is."""
+    yield from _runner(pytestconfig, "virtual")
 
 
 @pytest.fixture(scope="session")

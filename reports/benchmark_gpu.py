@@ -82,7 +82,7 @@ def false_alarms(fleet: Fleet, seeds: int, schedules: int) -> list[dict]:
 
 def throughput(fleet: Fleet, schedules: int) -> list[dict]:
     rows = []
-    for workers in (1, 2, 4, 8, 16):
+    for workers in (1, 2, 4, 8, 16, 32):
         if workers <= len(fleet.runners):
             tally, seconds = fleet.seeded(55, schedules * workers, 0, workers)
             rows.append(
@@ -99,7 +99,7 @@ def throughput(fleet: Fleet, schedules: int) -> list[dict]:
 
 def stream_faults(fleet: Fleet) -> list[dict]:
     """Each cross-stream fault over twenty seeds, with every second iteration stalled and with none."""
-    names = [fault.name for fault in CATALOGUE.values() if fault.seen_in == "cuda"]
+    names = [fault.name for fault in CATALOGUE.values() if fault.seen_in == "virtual"]
     items = [(name, seed, stalls) for name in names for seed in range(1, SEEDS + 1) for stalls in (50, 0)]
 
     def attempt(runner: RunnerProcess, item: tuple[str, int, int]) -> dict:

@@ -26,9 +26,9 @@ from fixtures.neighbours import simpler
 from fixtures.runner_process import RunnerProcess
 from fixtures.schedule import Schedule, parse
 from fixtures.sut import Sut, locate
+from reports.checked_script import exit_of
 from reports.minimize import minimize
 from reports.reduction import kind_of
-from reports.checked_script import exit_of
 from reports.reproducer import story_of, write_reproducer
 from reports.trials import Trials
 

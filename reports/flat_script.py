@@ -44,6 +44,8 @@ class _Script:
         if story["dialect"].get("level") == "scheduler":
             raise NotFlat("SGLang's own scheduler makes the calls, and its whole loop belongs to the fault")
         self.is_read = story["read"] is not None
+        if device == "virtual":
+            raise NotFlat("it takes streams, and an order in which their work runs")
         if not self.is_read and self.name not in ("exception", "assertion", "process"):
             raise NotFlat(f"it shows in {self.name}, which no single relay call gives")
         if calls is None and self.is_read:
@@ -63,7 +65,7 @@ class _Script:
         return [call for call in calls[:-1] if call["do"] not in drop] + calls[-1:]
 
     def text(self) -> str:
-        lines = [f'"""{self._wrapped()}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run.\nArguments: folders to import from first, as the one that holds sglang; or give them in PYTHONPATH."""']
+        lines = [f'"""{self._wrapped()}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run. Arguments: folders to import sglang from."""']
         lines += [*self._imports_of_python(), "", *self._child(), "try:"]
         lines += _indented(self._set_up())
         body, when = [], None
@@ -172,8 +174,7 @@ class _Script:
             f"for cls in ({', '.join(classes)},):",
             '    for hook in ("__getattribute__", "__setattr__", "__delattr__"):',
             "        def watched(self, name, *rest, inner=getattr(cls, hook)):",
-            f"            touched.extend([f'{{type(self).__name__}}.{{name}}'] * ({self.watch!r} in name))",
-            "            return inner(self, name, *rest)",
+            f"            return ({self.watch!r} in name and touched.append(name)) or inner(self, name, *rest)",
             "        setattr(cls, hook, watched)",
         ]
 

@@ -18,7 +18,7 @@ def launch_script(launch: Launch, failure: dict, title: str, home: str, device: 
     name, kind = launch.kernel, failure["field"]
     lost = kind == "process"
     wrapped = "\n".join(textwrap.wrap(title, WIDTH - 3)).replace('"', "'").replace("\\", "/")
-    lines = [f'"""{wrapped}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run.\nArguments: folders to import from first, as the one that holds sglang; or give them in PYTHONPATH."""', "import os"]
+    lines = [f'"""{wrapped}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run. Arguments: folders to import sglang from."""', "import os"]
     lines += ["import faulthandler", "import subprocess"] if lost else []
     lines += ["import sys", "import traceback"]
     if device == "cpu":

@@ -17,6 +17,7 @@ from fixtures.artifacts import write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
 from fixtures.profiles import profile_of
 from fixtures.sut import Sut
+from reports.detection import read_detection
 from reports.reduction import kind_of
 from reports.summary import MEANINGS, Failure, Summary, SummaryError, read_summary
 
@@ -48,6 +49,7 @@ def page_of(summary: Summary, reproducers: list[dict]) -> str:
         ],
         minimum=profile_of(summary.profile, summary.device).pairs,
         window=WINDOW,
+        detection=read_detection(),
         groups=_groups(summary.failures, ours),
         others=[one for one in ours if one["kind"] not in {kind_of(failure.model_dump()) for failure in summary.failures}],
     )

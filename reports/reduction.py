@@ -173,6 +173,16 @@ def remove_stalls(search: Search) -> None:
         search.attempt(replaced(search.best, ("iterations",), bare))
 
 
+def remove_switches(search: Search) -> None:
+    """The order of things: none of its own, then one stream late throughout, then with fewer switches."""
+    if not search.best["interleaving"] or search.attempt(search.best | {"interleaving": []}):
+        return
+    streams = sorted({stream for switch in search.best["interleaving"] for stream in switch["hold"]})
+    if len(search.best["interleaving"]) > 1 or len(streams) > 1:
+        any(search.attempt(search.best | {"interleaving": [{"at": 0, "hold": [stream]}]}) for stream in streams)
+    drop_blocks(search, ("interleaving",))
+
+
 def renumber(search: Search) -> None:
     """Request ids 0, 1, ... as they stand, or in their order, with the aborts that name them; arrivals likewise."""
     for named in (search.requests(), sorted(search.requests(), key=lambda request: request["id"])):
@@ -223,6 +233,7 @@ PASSES = (
     simplify_patterns,
     shrink_run,
     remove_stalls,
+    remove_switches,
     renumber,
     remove_each,
     lower_each,

@@ -87,7 +87,7 @@ class Reproducers:
         return new
 
     def _runner(self, sut: Sut, **options: object) -> RunnerProcess:
-        made = RunnerProcess(sut, self.device, self.artifacts, "reproducer", **options)
+        made = RunnerProcess(sut=sut, artifacts=self.artifacts, worker="reproducer", **{"device": self.device} | options)
         return self._runners.setdefault(f"{sut.root} {options}", made)
 
 
@@ -130,7 +130,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reports.reproduce", description=__doc__.splitlines()[0])
     parser.add_argument("artifacts", nargs="?", type=Path, default=Path("artifacts"), help="what the run left (artifacts)")
     parser.add_argument("--sut", metavar="RELEASE|PATH", help="SGLang to use instead of the one that failed")
-    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N; what failed on simulated streams runs there")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="time to minimize each (120)")
     words = sys.argv[1:] if words is None else words
     asked = _after_run(words[1:]) if words[:1] == ["--after-run"] else parser.parse_args(words)

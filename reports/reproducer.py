@@ -17,12 +17,15 @@ from fixtures.artifacts import AT_SCHEDULER, WATCHING, suite_version, write_atom
 from fixtures.contained import SILENT
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import Sut
+from fixtures.virtual_lane import stream_name
 from reports.checked_script import NOT_RUN, Checker, Outcome, name_of_intact
 from reports.flat_script import NotFlat, flat_script
 from reports.minimize import Minimized
-from reports.reduction import kind_of
+from reports.reduction import kind_of, spelled_out
 from reports.replay_script import replay_script
+from reports.stream_timeline import missing_edge, stream_timeline_svg
 from reports.timeline import last_iteration, timeline_svg, way_of_the_value
+
 
 @dataclass
 class Reproducer:
@@ -40,6 +43,8 @@ def first_wrong_call(story: dict) -> str:
     """The relay call after which the SUT's state or answer is wrong for the first time."""
     if story["written"]:
         return story["written"]["call"]
+    if story.get("streams"):
+        return story["streams"]["race"]["first"]["operation"]
     until = story["calls"] if story["read"] is None else story["read"]
     calls = [call["do"] for call in story["tape"][:until] if call["do"] not in ("batch", "read", "relay_state", "host_lengths", "carry")]
     return calls[-1] if calls else "start"
@@ -75,6 +80,8 @@ def write_reproducer(
     here = folder / folder_name(key_of(story))
     write_atomically(here / "schedule.json", minimized.text + "\n")
     write_atomically(here / "timeline.svg", timeline_svg(story))
+    if story.get("streams"):
+        write_atomically(here / "streams.svg", stream_timeline_svg(story["streams"]))
     run = Checker(here / "reproduce.py", runner.sut, intact) if verify else None
     text, not_flat, outcome = _script(story, runner, mode, run)
     write_atomically(here / "reproduce.py", text)
@@ -159,8 +166,9 @@ def readme(
         "",
         "![timeline](timeline.svg)",
         "",
+        *order_in_words(story, minimized),
         "**How to run.** " + script + " It exits 1 on a build with the fault, 0 on a right one, 2 when it could not run.",
-        "In the suite: " + _in_the_suite(mode),
+        "In the suite: " + _in_the_suite(mode, runner.device),
         "",
         f"**Checked.** `reproduce.py` {made.outcome.words(name_of_intact(intact, sut))}.",
         "",
@@ -175,11 +183,11 @@ def readme(
     return "\n".join(lines)
 
 
-def _in_the_suite(mode: str) -> str:
+def _in_the_suite(mode: str, device: str) -> str:
     if mode.startswith(WATCHING):
         return "`pytest suites/structure --sut <release or folder>` watches for the name."
-    level = " --level scheduler" if AT_SCHEDULER in mode else ""
-    return f"`tox -e replay -- schedule.json --sut <release or folder>{level}`."
+    options = (" --device virtual" if device == "virtual" else "") + (" --level scheduler" if AT_SCHEDULER in mode else "")
+    return f"`tox -e replay -- schedule.json --sut <release or folder>{options}`."
 
 
 def lost_call(story: dict) -> str:
@@ -229,6 +237,30 @@ def story_in_words(story: dict) -> list[str]:
     if read:
         lines.append(f"{len(lines) + 1}. It is seen in iteration {read.iteration}, request {read.request}: {read.word}.")
     return lines
+
+
+def order_in_words(story: dict, minimized: Minimized) -> list[str]:
+    """What is not ordered, and the order that shows it, where streams have a part in it."""
+    streams = story.get("streams")
+    if not streams:
+        return []
+    held = [
+        f"from step {switch['at']} on " + (", ".join(_stream_named(stream) for stream in switch["hold"]) or "no stream")
+        for switch in spelled_out(minimized.text)["interleaving"]
+    ]
+    order = f"held back: {'; '.join(held)}" if held else "none of its own is needed: everything runs as soon as it may"
+    return [
+        "**What nothing orders.** " + "; ".join(missing_edge(streams["race"])) + ".",
+        "",
+        f"**The order** ({_count(streams['switches'], 'change')} of stream around the race): {order}.",
+        "",
+        "![streams](streams.svg)",
+        "",
+    ]
+
+
+def _stream_named(number: int) -> str:
+    return stream_name(number).removeprefix("the ").removesuffix(" stream")
 
 
 def _operation_words(name: str, slots: list[int]) -> str:

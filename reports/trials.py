@@ -13,7 +13,7 @@ class Trials:
 
     def __init__(self, runner: RunnerProcess) -> None:
         self.runner = runner
-        self.can_fork = runner.device == "cpu"
+        self.can_fork = runner.device in ("cpu", "virtual")
         self.isolated = True
 
     def __call__(self, text: str) -> dict | None:

@@ -64,7 +64,7 @@ def verified(
 
 
 @pytest.mark.parametrize("bonus_dtype", BONUS_DTYPES)
-@pytest.mark.parametrize("block_size", [1, 2, 3, 5, 8, 13, 16, 33])
+@pytest.mark.parametrize("block_size", [1, 2, 3, 5, 8, 13, 16, 33, 65])
 def test_every_accept_length_and_matches_after_the_first_wrong_draft_do_not_count(
     check, block_size, bonus_dtype
 ):

@@ -63,7 +63,7 @@ def batch(size: int, *, dtype: torch.dtype = torch.int64) -> tuple[torch.Tensor,
     )
 
 
-@pytest.mark.parametrize("block_size", [1, 2, 3, 5, 8, 13, 16, 33])
+@pytest.mark.parametrize("block_size", [1, 2, 3, 5, 8, 13, 16, 33, 65])
 def test_every_block_size_and_batch_size(check, block_size):
     for size in (1, 2, 3, 7, 20):
         check(*batch(size), table(size + 1), block_size)

@@ -36,7 +36,7 @@ def test_header_names_what_is_tested(run_suite, sut) -> None:
         (["--replay", "VERSION"], "--replay VERSION: document: not JSON"),
         (["--sut", "0.5.99"], "fetch it once with: tox -e sut -- 0.5.99"),
         (["--sut", "oracles"], "looked for sglang/__init__.py in"),
-        (["--device", "tpu"], "--device tpu: give cpu, cuda or cuda:N"),
+        (["--device", "tpu"], "--device tpu: give cpu, virtual, cuda or cuda:N"),
         (["--device", "cuda:99"], "CUDA devices here"),
         (["--replay", "absent.json"], "--replay absent.json: no such file"),
         (["--budget", "soon"], "'soon' is no time; write 90s, 30m or 8h"),

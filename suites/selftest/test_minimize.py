@@ -54,6 +54,10 @@ def a_late_arrival(schedule: Schedule) -> bool:
     return len(arrivals) > 1 and arrivals[-1] - arrivals[0] >= 3 and schedule.iterations[1:2] != () and schedule.iterations[1].admit == 2
 
 
+def a_copy_that_is_late_in_the_end(schedule: Schedule) -> bool:
+    return any(switch.at >= 30 and 3 in switch.hold for switch in schedule.interleaving)
+
+
 PREDICATES = [
     two_long_requests_and_an_idle,
     an_abort_of_the_third,
@@ -61,6 +65,7 @@ PREDICATES = [
     a_narrow_table,
     a_long_pattern,
     a_late_arrival,
+    a_copy_that_is_late_in_the_end,
 ]
 
 
@@ -72,7 +77,9 @@ def everything() -> Schedule:
     stall = {"point": "before_stash", "cycles": 900}
     one = {"admit": 2, "result_first": True, "retract": 1, "abort": [46, 43], "idle": True, "stalls": [stall, stall]}
     run = {"overlap": False, "block_size": 7, "page_size": 5, "vocab": 4096, "slots": 6, "host_lengths": True, "salt": 99999}
-    return parse(json.dumps({"version": 1, "run": run, "requests": requests, "iterations": [one] * 9}))
+    order = [{"at": 40 * i, "hold": [1, 3, 2 + i % 3]} for i in range(4)]
+    whole = {"run": run, "requests": requests, "iterations": [one] * 9, "interleaving": order}
+    return parse(json.dumps({"version": 1} | whole))
 
 
 def search_for(predicate, schedule: Schedule, deadline: float = FOREVER) -> Search:

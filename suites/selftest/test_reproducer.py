@@ -260,11 +260,11 @@ def test_an_empty_run_and_a_broken_one_are_said_so(tmp_path: Path, capsys: pytes
 HIDDEN = '            getattr(draft_input, "verified" + "_id", None)\n            if False:\n                draft_input.verified_id = None\n'
 GATHER = "        else:\n            draft_input.bonus_tokens = self.output_tokens_buf[indices]\n"
 POSITIONS = "    logical_pos = prefix_len.to(tl.int64) + cols\n"
-NARROW = "torch.empty((new_cap,), dtype=torch.int64, device=device) for _ in range(2)\n        ]\n"
+NARROW = "self._new_seq_lens_bufs = [\n            torch.empty((new_cap,), dtype=torch.int64"
 OTHER_SUITES = {
     "suites/kernels": Edit("sglang/kernels/ops/speculative/dflash.py", POSITIONS, POSITIONS.replace("cols", "cols + (row > 1)")),
     "suites/structure": Edit(OVERLAP_UTILS, GATHER, GATHER + HIDDEN),
-    "suites/dtype": Edit("sglang/srt/speculative/draft_worker_common.py", NARROW, NARROW.replace("64", "32")),
+    "suites/dtype": Edit("sglang/srt/speculative/dflash_worker_v2.py", NARROW, NARROW.replace("64", "32")),
 }
 
 
@@ -275,7 +275,7 @@ def test_what_the_other_suites_find_has_its_reproducer_too(run_suite, tmp_path: 
     except SutError as error:
         pytest.skip(str(error))
     root = str(broken_copy(Path(intact.root), tmp_path / "copy", list(OTHER_SUITES.values())))
-    chosen = "any_mask_token or verified_id or narrows or from_draft_input"
+    chosen = "any_mask_token or verified_id or narrows"
     ran = run_suite("suites/structure", "suites/dtype", "-k", chosen, "--sut", root, suites="suites/kernels")
     assert ran.code == 1, ran.text
     made = reproduce_run(ran.artifacts, None, "cpu", 60)
@@ -283,7 +283,7 @@ def test_what_the_other_suites_find_has_its_reproducer_too(run_suite, tmp_path: 
         ("positions_out", True),
         ("exception", True),
         ("verified_id", True),
-        ("test_relay_is_int64_from_draft_input_to_gather", False),
+        ("test_nothing_narrows_in_the_worker", False),
     }
     for one in made:
         assert (one.outcome.on_sut, one.outcome.on_intact) == (1, 0), one.folder
