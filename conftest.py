@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fixtures.known import load_known
-from fixtures.profiles import NIGHTLY_BUDGET, PROFILES, Profile, duration, fresh_seed, profile_of
+from fixtures.profiles import LEVELS, NIGHTLY_BUDGET, PROFILES, Profile, duration, fresh_seed, profile_of
 from fixtures.sut import Sut, SutError, locate
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--sut", metavar="RELEASE|PATH", help="SGLang to test: a release, or a folder that contains sglang")
     group.addoption("--device", default="cpu", help="cpu (default), virtual, cuda or cuda:N")
     group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run; quick by default")
+    group.addoption("--level", choices=sorted(LEVELS), default="relay", help="SGLang's relay alone, its scheduler, or both")
     group.addoption("--seed", type=int, help="seed of the schedules; the profile's own by default")
     group.addoption("--schedules", type=int, metavar="N", help="run N schedules instead of the profile's number")
     group.addoption("--budget", type=duration, metavar="TIME", help="nightly: stop drawing after 30m, 8h, ...")
@@ -55,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     device = config.getoption("device")
     if not re.fullmatch(r"cpu|virtual|cuda(:\d+)?", device):
         raise pytest.UsageError(f"--device {device}: give cpu, virtual, cuda or cuda:N")
+    if config.getoption("level") != "relay" and device != "cpu":
+        raise pytest.UsageError(f"--level {config.getoption('level')}: runs on the CPU alone so far; leave --device {device} out")
     if device.startswith("cuda"):
         import torch
 
@@ -185,6 +188,12 @@ def seed(pytestconfig: pytest.Config) -> int:
 
 
 @pytest.fixture(scope="session")
+def levels(pytestconfig: pytest.Config) -> tuple[str, ...]:
+    """The levels asked for."""
+    return LEVELS[pytestconfig.getoption("level")]
+
+
+@pytest.fixture(scope="session")
 def explored(pytestconfig: pytest.Config) -> int:
     """How many schedules Hypothesis explores."""
     return _profile(pytestconfig).explored
@@ -255,7 +264,7 @@ def _artifacts(config: pytest.Config) -> Path:
     return Path(config.rootpath, config.getoption("artifacts"))
 
 
-def _runner(pytestconfig: pytest.Config, device: str = "", **kind: bool):
+def _runner(pytestconfig: pytest.Config, device: str = "", **kind: object):
     from fixtures.runner_process import RunnerProcess
 
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
@@ -301,7 +310,29 @@ def sanitized_runner(pytestconfig: pytest.Config):
     yield from _runner(pytestconfig, sanitizer=True)
 
 
+@pytest.fixture(scope="session")
+def scheduler_release_runner(pytestconfig: pytest.Config):
+    """As `release_runner`, with SGLang's own scheduler."""
+    yield from _runner(pytestconfig, level="scheduler")
+
+
+@pytest.fixture(scope="session")
+def scheduler_debug_runner(pytestconfig: pytest.Config):
+    """As `debug_runner`, with SGLang's own scheduler."""
+    yield from _runner(pytestconfig, debug=True, level="scheduler")
+
+
+@pytest.fixture(scope="session")
+def scheduler_kernel_runner(pytestconfig: pytest.Config):
+    """As `kernel_runner`, with SGLang's own scheduler and the Triton paths of its worker."""
+    yield from _runner(pytestconfig, launches=True, level="scheduler")
+
+
 @pytest.fixture
 def runner_for(request: pytest.FixtureRequest):
-    """The runner of a kind, `release` or `debug`; started when it is first needed."""
-    return lambda kind: request.getfixturevalue(f"{kind}_runner")
+    """The runner of a kind, `release`, `debug` or `kernel`, at a level; started when it is first needed."""
+
+    def runner(kind: str, level: str = "relay"):
+        return request.getfixturevalue(f"{kind}_runner" if level == "relay" else f"{level}_{kind}_runner")
+
+    return runner

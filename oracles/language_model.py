@@ -59,8 +59,12 @@ def next_tokens(
     """
     width = locations.shape[1]
     digests = (mix(torch.take(kv, locations)) * powers[:width]).cumsum(1)
-    chosen = digests.gather(1, ends.clamp(0, width - 1)) + salts[:, None]
-    return ((mix(chosen) >> 32) & (2**TOKEN_BITS - 1)) % vocab
+    return chosen(digests.gather(1, ends.clamp(0, width - 1)) + salts[:, None], vocab)
+
+
+def chosen(digests: torch.Tensor, vocab: int) -> torch.Tensor:
+    """The model's choice after contexts with these digests, salt included: int64 of the same shape."""
+    return ((mix(digests) >> 32) & (2**TOKEN_BITS - 1)) % vocab
 
 
 def propose(truth: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, right: torch.Tensor, vocab: int) -> torch.Tensor:

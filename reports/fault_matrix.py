@@ -26,7 +26,7 @@ from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, locate
 
 FOLDER = Path(__file__).parent / "measured"
 SEED, WITHIN, EXAMPLES = 1, 200, 100
-STREAMS = ("release", "debug", "virtual")
+STREAMS = ("release", "debug", "scheduler", "virtual")
 ON_VIRTUAL = 3  # schedules there: most of what it is for shows in the first
 OTHERS = ("dtype", "structure", "unconditional")
 MACHINE = "state machine"
@@ -43,7 +43,9 @@ def measure(sut: Sut, artifacts: Path) -> dict[str, dict[str, dict]]:
     reached = [fault for fault in CATALOGUE.values() if not fault.waits and not in_kernels(fault)]
     for kind in STREAMS:
         device, within = ("virtual", ON_VIRTUAL) if kind == "virtual" else ("cpu", WITHIN)
-        runner = RunnerProcess(sut=sut, device=device, artifacts=artifacts, debug=kind == "debug", worker="matrix", hang_limit=300)
+        level = kind if kind == "scheduler" else "relay"
+        options = {"debug": kind == "debug", "level": level, "worker": "matrix", "hang_limit": 300}
+        runner = RunnerProcess(sut=sut, device=device, artifacts=artifacts, **options)
         runner.seeded(SEED, 0, 2)  # so that no fault pays for what a process does once
         for fault in reached:
             try:

@@ -41,6 +41,8 @@ class _Script:
         self.watch = mode.removeprefix(WATCHING) if mode.startswith(WATCHING) else ""
         self.dialect, self.failure = story["dialect"], story["divergence"]
         self.name = self.failure["field"]
+        if story["dialect"].get("level") == "scheduler":
+            raise NotFlat("SGLang's own scheduler makes the calls, and its whole loop belongs to the fault")
         self.is_read = story["read"] is not None
         if device == "virtual":
             raise NotFlat("it takes streams, and an order in which their work runs")

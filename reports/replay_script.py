@@ -27,6 +27,7 @@ root = pathlib.Path(found.submodule_search_locations[0]).parent
 schedule = pathlib.Path(__file__).resolve().with_name("schedule.json")
 with tempfile.TemporaryDirectory() as scratch:
     command = [sys.executable, "-m", "pytest", "suites/differential", "--replay", str(schedule), "--sut", str(root)]
+    command += ["--level", {level!r}]
     command += ["--device", {device!r}, "--artifacts", scratch]
     environment = dict(os.environ, PYTHONPATH="")
     code = subprocess.run(command, cwd=suite, env=environment).returncode
@@ -41,8 +42,8 @@ sys.exit(0 if code == 0 and summary["verdict"] in ("PASS", "known") else 2)
 '''
 
 
-def replay_script(title: str, why: str, failure: dict, device: str) -> str:
-    """The script's text. why: no flat one is honest, in words that end a sentence."""
+def replay_script(title: str, why: str, failure: dict, device: str, level: str = "relay") -> str:
+    """The script's text. why: no flat one is honest, in words that end a sentence. level: as `--level` takes it."""
     kind = [failure["field"].split(",")[0], failure["operation"]]
     safe = title.replace('"', "'").replace("\\", "/")
-    return TEMPLATE.format(title=safe, why=why, kind=kind, device=device)
+    return TEMPLATE.format(title=safe, why=why, kind=kind, device=device, level=level)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fixtures.artifacts import WATCHING, suite_version, write_atomically
+from fixtures.artifacts import AT_SCHEDULER, WATCHING, suite_version, write_atomically
 from fixtures.contained import SILENT
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import Sut
@@ -119,7 +119,7 @@ def _script(
         outcome = NOT_RUN if run is None else run(text)
         if run is None or outcome.shows_it():
             return text, None, outcome
-    text = replay_script(title, why, story["divergence"], runner.device)
+    text = replay_script(title, why, story["divergence"], runner.device, runner.level)
     return text, why, NOT_RUN if run is None else run(text)
 
 
@@ -186,7 +186,8 @@ def readme(
 def _in_the_suite(mode: str, device: str) -> str:
     if mode.startswith(WATCHING):
         return "`pytest suites/structure --sut <release or folder>` watches for the name."
-    return "`tox -e replay -- schedule.json --sut <release or folder>" + (" --device virtual" if device == "virtual" else "") + "`."
+    options = (" --device virtual" if device == "virtual" else "") + (" --level scheduler" if AT_SCHEDULER in mode else "")
+    return f"`tox -e replay -- schedule.json --sut <release or folder>{options}`."
 
 
 def lost_call(story: dict) -> str:

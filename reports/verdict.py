@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.artifacts import save_failure, suite_version, write_atomically
+from fixtures.artifacts import AT_SCHEDULER, save_failure, suite_version, write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
 from fixtures.judge import DIVERGED, Divergence
 from fixtures.profiles import profile_of
@@ -204,7 +204,8 @@ class VerdictReporter:
                 fewer = f", of which {kept:,} schedules were kept" if kept < len(alike) and "schedule" in first else ""
                 lines.append(f"             the first of {len(alike):,} like it{fewer}")
             if "schedule" in first:
-                lines.append(f"             replay: tox -e replay -- {first['schedule']}{self._same_sut()}")
+                level = " --level scheduler" if AT_SCHEDULER in first.get("mode", "") else ""
+                lines.append(f"             replay: tox -e replay -- {first['schedule']}{self._same_sut()}{level}")
             if "log" in first:
                 lines.append(f"             log: {first['log']}")
         if len(kinds) > MOST_KINDS:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.profiles import NIGHTLY_BUDGET, budgeted_chunks, chunks, profile_of
+from fixtures.profiles import LEVELS, NIGHTLY_BUDGET, budgeted_chunks, chunks, profile_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     config = metafunc.config
+    levels = LEVELS[config.getoption("level")]
+    if "level" in metafunc.fixturenames:
+        metafunc.parametrize("level", levels)
     if "chunk" in metafunc.fixturenames:
         profile = profile_of(config.getoption("profile"), config.getoption("device"))
         wanted = config.getoption("schedules")
@@ -18,9 +21,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             release = wanted - debug
         if config.getoption("profile") == "nightly" and wanted is None:
             workers = getattr(config, "workerinput", {}).get("workercount", 1)
-            parts = budgeted_chunks(config.getoption("budget") or NIGHTLY_BUDGET, workers)
+            parts = budgeted_chunks(config.getoption("budget") or NIGHTLY_BUDGET, workers, levels)
         else:
-            parts = chunks(release, debug)
+            parts = [part for level in levels for part in chunks(release, debug, level)]
         metafunc.parametrize("chunk", parts, ids=[str(part) for part in parts])
     if "replayed" in metafunc.fixturenames:
         metafunc.parametrize("replayed", config.getoption("replay") or ["nothing to replay"])

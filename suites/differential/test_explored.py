@@ -11,7 +11,8 @@ from fixtures.draw import schedules
 from fixtures.schedule import Schedule
 
 
-def test_explored_schedules_are_bitwise_identical(explored: int, seed: int, release_runner, tally, sut, artifacts) -> None:
+def test_explored_schedules_are_bitwise_identical(level: str, explored: int, seed: int, runner_for, tally, sut, artifacts) -> None:
+    runner = runner_for("release", level)
     smallest: list[tuple[Schedule, dict]] = []
     passed = []
 
@@ -25,7 +26,7 @@ def test_explored_schedules_are_bitwise_identical(explored: int, seed: int, rele
     )
     @given(schedules())
     def explore(schedule: Schedule) -> None:
-        ran = release_runner.schedule(schedule.to_json(), save=False)
+        ran = runner.schedule(schedule.to_json(), save=False)
         if ran.failures:
             smallest[:] = [(schedule, ran.failures[0])]
         elif not smallest:

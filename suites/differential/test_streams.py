@@ -12,16 +12,17 @@ def test_streams_are_bitwise_identical(chunk: Chunk, seed: int, stalls: int, run
     """Each schedule of the chunk gives the oracle's transcript, value for value and dtype for dtype."""
     if not time_left():
         pytest.skip("not started: the budget is spent")
-    tally.merge(runner_for(chunk.kind).seeded(seed, chunk.start, chunk.count, stalls=stalls).to_dict())
+    tally.merge(runner_for(chunk.kind, chunk.level).seeded(seed, chunk.start, chunk.count, stalls=stalls).to_dict())
     report_failures(tally)
 
 
 @pytest.mark.replay
-def test_replay(replayed: str, runner_for, tally) -> None:
-    """A kept schedule, in release and in debug mode."""
+def test_replay(replayed: str, levels: tuple[str, ...], runner_for, tally) -> None:
+    """A kept schedule, in release and in debug mode, at each level asked for."""
     document = load(replayed).to_json()
-    for kind in ("release", "debug"):
-        tally.merge(runner_for(kind).schedule(document).to_dict())
+    for level in levels:
+        for kind in ("release", "debug"):
+            tally.merge(runner_for(kind, level).schedule(document).to_dict())
     report_failures(tally)
 
 

@@ -1,0 +1,33 @@
+"""Requests that run to the limit of the model's context: every row of the request table is wide enough for what is reserved."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.known import sort_findings
+from fixtures.schedule import Request, Run, Schedule
+
+FINDING = "a decode near the context limit is given KV locations beyond its row of the request table"
+SHIPPED_BLOCK = 16  # what SGLang falls back to where a draft model names no block size
+BLOCKS = (1, 4, 8, SHIPPED_BLOCK)
+
+
+def to_the_limit(block_size: int) -> str:
+    requests = tuple(Request(id=identity, prompt=10, budget=60, accept=(2,)) for identity in range(3))
+    return Schedule(run=Run(block_size=block_size, slots=3), requests=requests).to_json()
+
+
+def test_no_row_is_written_beyond_its_width(levels: tuple[str, ...], sut, known, runner_for, record_property) -> None:
+    if "scheduler" not in levels:
+        pytest.skip("SGLang's scheduler is not run: --level relay")
+    runner = runner_for("release", "scheduler")
+    seen = {block: runner.job("context_limit", document=to_the_limit(block)) for block in BLOCKS}
+    beyond = {block for block, books in seen.items() if any("to a row" in line for line in books)}
+    others = [line for block, books in seen.items() if block not in beyond for line in books]
+    assert others == []
+    new, stale, matched = sort_findings([FINDING] if beyond else [], "context limit", sut.release, known)
+    for entry in matched:
+        record_property("known", [entry.id, entry.reason])
+    assert not new, f"{FINDING}: block sizes {sorted(beyond)}: {seen}"
+    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
+    assert beyond <= {SHIPPED_BLOCK}, f"at smaller blocks than is known: {sorted(beyond)}"

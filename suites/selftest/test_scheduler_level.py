@@ -1,0 +1,86 @@
+"""The scheduler level is awake: what SGLang's own scheduler or worker does wrong shows, and nothing that is right does."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.broken_copy import Edit
+from fixtures.draw import SMALL, seeded
+from fixtures.neighbours import simpler
+from reports.minimize import minimize
+from reports.reproducer import story_of, write_reproducer
+
+SCHEDULER = "sglang/srt/managers/scheduler.py"
+WORKER = "sglang/srt/speculative/dflash_worker_v2.py"
+NEIGHBOURS = 150
+
+
+@pytest.fixture
+def scheduler_on(runner_on):
+    return lambda sut, **options: runner_on(sut, level="scheduler", **options)
+
+
+def test_every_part_of_a_schedule_can_be_taken_out(sut, runner_for) -> None:
+    """What is one step simpler runs as well, and everything balances."""
+    runner = runner_for("release", "scheduler")
+    ran = 0
+    for index in range(3):
+        for what, neighbour in simpler(seeded(5, index, SMALL)):
+            failures = runner.schedule(neighbour.to_json(), save=False).failures
+            assert failures == [], f"schedule {index}, {what}: {failures[0]['line']}"
+            ran += 1
+            if ran == NEIGHBOURS * (index + 1) // 3:
+                break
+    assert ran == NEIGHBOURS
+
+
+def test_the_same_seed_gives_the_same_counts(runner_for) -> None:
+    runner = runner_for("release", "scheduler")
+    first, second = (runner.seeded(3, 0, 20).to_dict() | {"shares": {}} for _ in range(2))
+    assert first == second
+    assert first["iterations"] > 300
+
+
+def test_what_is_not_listed_is_named(broken_sut, scheduler_on) -> None:
+    """A scheduler that reads something new of itself stops with the name of it."""
+    sut = broken_sut(Edit(SCHEDULER, "        self.forward_ct += 1\n", "        self.forward_ct += 1\n        self.new_in_this_release\n"))
+    failure = scheduler_on(sut).seeded(1, 0, 1).failures[0]
+    assert (failure["verdict"], failure["field"]) == ("ERROR", "exception")
+    assert "new_in_this_release" in failure["line"]
+
+
+def test_a_slot_that_is_not_given_back_is_off_balance(broken_sut, scheduler_on) -> None:
+    lost = Edit("sglang/srt/mem_cache/memory_pool.py", "        self.free_slots.extend(indices)\n", "        self.free_slots.extend(indices[1:])\n")
+    failures = scheduler_on(broken_sut(lost)).seeded(1, 0, 4).failures
+    assert {failure["field"] for failure in failures} <= {"books", "exception"}
+    assert all("slots" in failure["line"] or "no progress" in failure["line"] for failure in failures)
+    assert any(failure["field"] == "books" for failure in failures)
+
+
+def test_falling_back_from_triton_is_off_balance(broken_sut, scheduler_on) -> None:
+    """The worker catches what its kernel raises and goes on eagerly; the run must not pass for one with kernels."""
+    refused = Edit(
+        WORKER,
+        "            if self._use_triton_accept_bonus:\n                try:\n",
+        "            if self._use_triton_accept_bonus:\n                try:\n                    raise RuntimeError('no kernel')\n",
+    )
+    failures = scheduler_on(broken_sut(refused), launches=True).seeded(1, 0, 1).failures
+    assert failures
+    assert all("fell back from Triton" in failure["line"] for failure in failures), failures[0]["line"]
+
+
+def test_a_failure_is_minimized_and_replays(broken_sut, scheduler_on, tmp_path) -> None:
+    """Slots out of step with requests, as only a scheduler can make them: smaller at this level, with a script that replays it."""
+    batch = "sglang/srt/managers/schedule_batch.py"
+    turned = Edit(
+        batch,
+        "            [self.req_pool_indices, other.req_pool_indices]\n",
+        "            [other.req_pool_indices, self.req_pool_indices]\n",
+    )
+    runner = scheduler_on(broken_sut(turned))
+    minimized = minimize(seeded(1, 1).to_json(), runner, 60)
+    assert minimized.size()[0] <= 4
+    made = write_reproducer(tmp_path / "reproducers", minimized, story_of(minimized, runner), runner)
+    assert not made.flat
+    assert made.outcome.on_sut == 1
+    assert "--level scheduler" in (made.folder / "README.md").read_text()
