@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.virtual import EAGER, Interleaving, Launch, Machine, Switch, drawn, explore, installed, late, launch
+from fixtures.virtual import EAGER, Interleaving, Launch, Machine, Switch, drawn, explore, installed, late, launch, running
 
 SWITCHES = st.lists(st.builds(Switch, st.integers(0, 60), st.frozensets(st.integers(0, 5))), max_size=6)
 
@@ -95,7 +95,7 @@ def appending(counts: list[int], fenced: bool = False) -> Callable[[], int]:
 def test_exploring_finds_every_order_that_makes_a_difference(counts: list[int]) -> None:
     """And each once: as many as there are ways to shuffle the streams."""
     with torch.inference_mode(), installed():
-        found = explore(appending(counts), bound=3000)
+        found = explore(running(appending(counts)), bound=3000)
     shuffles = math.factorial(sum(counts)) // math.prod(map(math.factorial, counts))
     assert found.complete
     assert len({result for _, result in found.interleavings}) == len(found.interleavings) == shuffles
@@ -103,7 +103,7 @@ def test_exploring_finds_every_order_that_makes_a_difference(counts: list[int]) 
 
 def test_what_is_ordered_has_one_order() -> None:
     with torch.inference_mode(), installed():
-        found = explore(appending([2, 2, 2], fenced=True))
+        found = explore(running(appending([2, 2, 2], fenced=True)))
     assert (found.complete, len(found.interleavings), found.runs) == (True, 1, 1)
 
 
@@ -117,20 +117,20 @@ def test_exploring_turns_the_host_and_a_copy_round() -> None:
         return target.tolist()[0]
 
     with torch.inference_mode(), installed():
-        found = explore(program)
+        found = explore(running(program))
     assert sorted(result for _, result in found.interleavings) == [0, 1]
 
 
 def test_an_explored_interleaving_replays() -> None:
     with torch.inference_mode(), installed():
-        for interleaving, result in explore(appending([2, 1])).interleavings:
+        for interleaving, result in explore(running(appending([2, 1]))).interleavings:
             with Machine(interleaving).running():
                 assert appending([2, 1])() == result
 
 
 def test_what_is_not_explored_is_said() -> None:
     with torch.inference_mode(), installed():
-        found = explore(appending([1, 1, 1, 1]), bound=5)
+        found = explore(running(appending([1, 1, 1, 1])), bound=5)
     assert found.runs == 5
     assert not found.complete
 

@@ -11,7 +11,7 @@ import pytest
 from fixtures.broken_copy import Edit
 from fixtures.draw import seeded
 from fixtures.faults import CATALOGUE, Fault
-from fixtures.schedule import Schedule, Switch, parse
+from fixtures.schedule import Iteration, Schedule, Stall, Switch, parse
 from fixtures.sut import ROOT
 from fixtures.virtual.interleaving import STREAMS
 from reports.minimize import minimize
@@ -113,6 +113,37 @@ def test_the_simulator_is_a_library_of_its_own() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["2.0", "['fixtures']"]
+
+
+SMALL = '{"version": 1, "run": {"block_size": 2, "slots": 2}, "requests": [{"id": 0, "budget": 4}, {"id": 1, "arrive": 1, "budget": 3}]}'
+
+
+def test_an_intact_schedule_has_one_interleaving(virtual_runner) -> None:
+    """Every order that streams and events allow gives the same: all of them are one."""
+    found = virtual_runner.job("explored", document=SMALL, bound=50)
+    assert found == {"interleavings": 1, "runs": 1, "complete": True, "failures": []}
+
+
+def test_every_interleaving_of_a_race_is_explored_and_replays(virtual_runner) -> None:
+    one = '{"version": 1, "run": {"block_size": 1, "slots": 1, "spare_pages": 0}, "requests": [{"id": 0}]}'
+    fault = "publish-event-recorded-off-the-forward-stream"
+    found = virtual_runner.job("explored", document=one, bound=200, fault=fault)
+    assert found["complete"]
+    assert found["interleavings"] == len(found["failures"]) == 2  # publish first, or resolve
+    assert sorted(failure["field"] for failure in found["failures"]) == ["race", "seq_lens"]
+    for failure in found["failures"]:
+        again = virtual_runner.job("raced", fault=fault, document=failure.pop("document"))
+        assert again["divergence"] == failure
+
+
+def test_a_stall_holds_its_stream(virtual_runner) -> None:
+    """The same schedules that hold a GPU's streams hold simulated ones: until somebody waits."""
+    turn = Iteration(stalls=(Stall(point="before_publish", cycles=1),))
+    schedule = parse(SMALL).model_copy(update={"iterations": (turn,) * 8})
+    assert virtual_runner.job("raced", fault="", document=schedule.to_json())["divergence"] is None
+    fault = "publish-event-recorded-off-the-forward-stream"
+    assert virtual_runner.job("raced", fault=fault, document=parse(SMALL).to_json())["divergence"]["field"] == "race"
+    assert virtual_runner.job("raced", fault=fault, document=schedule.to_json())["divergence"]["field"] == "seq_lens"
 
 
 LOST_FENCE = Edit("sglang/srt/managers/overlap_utils.py", "            self.publish_ready.record()\n", "            pass\n")
