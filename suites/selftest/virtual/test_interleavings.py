@@ -11,7 +11,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.virtual import EAGER, Interleaving, Launch, Machine, Switch, drawn, explore, installed, late, launch, running
+from fixtures.virtual import (
+    EAGER,
+    Interleaving,
+    Launch,
+    Machine,
+    Switch,
+    drawn,
+    explore,
+    installed,
+    late,
+    launch,
+    running,
+)
 
 SWITCHES = st.lists(st.builds(Switch, st.integers(0, 60), st.frozensets(st.integers(0, 5))), max_size=6)
 
