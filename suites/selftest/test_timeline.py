@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 
 from reports.timeline import MOST_COLUMNS, SVG, timeline_svg, way_of_the_value
@@ -45,6 +46,17 @@ def test_it_shows_where_the_wrong_value_was_written_and_read() -> None:
     assert "seen wrong" in said
     assert "written: iteration 1, request 7: stash wrote 9, not 5" in said
     assert "seen: iteration 3, request 7: resolve inputs gave 9" in said
+
+
+def test_an_arrow_goes_from_where_it_was_written_to_where_it_was_seen() -> None:
+    written, seen = boxes(timeline_svg(story()), "wrong")
+    way = next(path.get("d") for path in ET.fromstring(timeline_svg(story())).iter(f"{{{SVG}}}path") if path.get("class") == "way")
+    numbers = [int(number) for number in re.findall(r"-?\d+", way)]
+    (x1, y1), (x2, y2) = numbers[:2], numbers[-2:]
+    assert x1 == int(written.get("x")) + int(written.get("width"))
+    assert int(seen.get("x")) - 10 < x2 < int(seen.get("x"))
+    for box, y in ((written, y1), (seen, y2)):
+        assert int(box.get("y")) < y < int(box.get("y")) + int(box.get("height"))
 
 
 def test_a_value_that_was_right_until_it_was_read_is_said_to_be() -> None:
