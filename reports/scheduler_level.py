@@ -29,8 +29,8 @@ ALSO = (CHUNK, MIXED, PLANNED)
 REASONS = {
     "idle": "DFlash refuses DP attention before 0.5.20, and idle batches come from nowhere else",
     MIXED: "speculation turns mixed batches off before 0.5.19",
-    "reuse": "before 0.5.19 a full batch stays full for one more iteration after a request left it; a newcomer that comes in "
-    "just that iteration to one that nobody waited for was not drawn",
+    "reuse": "up to 0.5.17 freed slots queue behind all free ones and are taken from the front, so the slot that the last "
+    "forward still holds was not handed on in these schedules; later releases take the slot freed last",
 }
 
 
