@@ -13,6 +13,7 @@ import pytest
 
 from fixtures.artifacts import write_atomically
 from fixtures.events import EVENTS
+from reports.detection import read_detection
 from reports.page import main, page_of, read_reproducers, write_page
 from reports.summary import SCHEMA_FILE, Summary, SummaryError, read_summary, schema_text
 from reports.timeline import timeline_svg
@@ -118,7 +119,7 @@ def test_it_fits_a_real_browser(width: int, browser: str, artifacts: Path) -> No
     assert seen["client"] == width
     assert seen["over"] == []
     assert seen["scroll"] <= width
-    assert (seen["images"], seen["broken"], seen["scripts"]) == (1, 0, 0)
+    assert (seen["images"], seen["broken"], seen["scripts"]) == (2, 0, 0), "a timeline, and the picture of what is caught"
     assert seen["height"] > 1000
     assert seen["title"] == "DIVERGED: SGLang 0.5.23"
 
@@ -134,7 +135,7 @@ def test_it_shows_each_kind_once_with_its_timeline(artifacts: Path) -> None:
     text = write_page(artifacts).read_text(encoding="utf-8")
     assert text.count("<article>") == 2
     assert "2 schedules show this kind" in text
-    assert text.count("data:image/svg+xml;base64,") == 1
+    assert text.count('alt="Timeline') == 1
     assert "exited 1 on this build, 0 on the intact release" in text
     for name in EVENTS:
         assert f'<th class="name">{name}</th>' in text
@@ -146,7 +147,7 @@ def test_a_reproducer_of_another_build_is_not_shown(artifacts: Path) -> None:
     other = summary()
     other["sut"]["digest"] = "1" * 12
     write_atomically(artifacts / "summary.json", json.dumps(other))
-    assert "data:image" not in write_page(artifacts).read_text(encoding="utf-8")
+    assert 'alt="Timeline' not in write_page(artifacts).read_text(encoding="utf-8")
 
 
 def test_a_pair_that_is_too_rare_stands_out() -> None:
@@ -159,7 +160,22 @@ def test_a_run_without_failures_has_no_empty_parts() -> None:
     clean = summary(verdict="PASS", failures=[], checks=checks, known={}, incomplete=[], schedules=0)
     text = page_of(Summary.model_validate(clean), [])
     headings = re.findall(r"<h2>(.*?)</h2>", text)
-    assert headings == ["Environment"]
+    assert headings == ["What this suite catches", "Environment"]
+
+
+def test_it_says_which_suite_catches_which_planted_fault(tmp_path: Path) -> None:
+    """As it was measured; where nothing was, the page goes without."""
+    cells = {"release": {"caught": True, "by": "x", "schedules": 3, "seconds": 0.1}, "dtype": {"caught": False, "by": "", "seconds": 1.0}}
+    data = {"origin": "Generated once.", "summary": {"faults": 2, "waiting": 0, "caught": 1}, "found": {"one": cells, "two": {"dtype": cells["dtype"]}}}
+    write_atomically(tmp_path / "faults.json", json.dumps(data))
+    assert read_detection(tmp_path) is None, "without its picture"
+    write_atomically(tmp_path / "faults.svg", "<svg/>")
+    found = read_detection(tmp_path)
+    assert found.rows == [("one", ["3", ""]), ("two", [None, ""])]
+    real = read_detection()
+    text = page_of(Summary.model_validate(summary()), [])
+    assert all(f"<th>{name}</th>" in text for name, _ in real.rows)
+    assert real.caught == sum(any(cells) for _, cells in real.rows)
 
 
 def test_a_reproducer_that_cannot_be_read_is_left_out(artifacts: Path, capsys: pytest.CaptureFixture[str]) -> None:
