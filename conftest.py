@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fixtures.known import load_known
-from fixtures.profiles import LEVELS, NIGHTLY_BUDGET, PROFILES, Profile, duration, fresh_seed, profile_of
+from fixtures.profiles import LEVELS, NIGHTLY_BUDGET, PROFILES, Profile, default_level, duration, fresh_seed, profile_of
 from fixtures.sut import Sut, SutError, locate
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--sut", metavar="RELEASE|PATH", help="SGLang to test: a release, or a folder that contains sglang")
     group.addoption("--device", default="cpu", help="cpu (default), virtual, cuda or cuda:N")
     group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run; quick by default")
-    group.addoption("--level", choices=sorted(LEVELS), default="relay", help="SGLang's relay alone, its scheduler, or both")
+    group.addoption("--level", choices=sorted(LEVELS), help="SGLang's relay alone (default), its scheduler, or all (nightly on a CPU)")
     group.addoption("--seed", type=int, help="seed of the schedules; the profile's own by default")
     group.addoption("--schedules", type=int, metavar="N", help="run N schedules instead of the profile's number")
     group.addoption("--budget", type=duration, metavar="TIME", help="nightly: stop drawing after 30m, 8h, ...")
@@ -56,7 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     device = config.getoption("device")
     if not re.fullmatch(r"cpu|virtual|cuda(:\d+)?", device):
         raise pytest.UsageError(f"--device {device}: give cpu, virtual, cuda or cuda:N")
-    if config.getoption("level") != "relay" and device != "cpu":
+    config.option.level = config.option.level or default_level(config.getoption("profile"), device)
+    if config.option.level != "relay" and device != "cpu":
         raise pytest.UsageError(f"--level {config.getoption('level')}: runs on the CPU alone so far; leave --device {device} out")
     if device.startswith("cuda"):
         import torch
