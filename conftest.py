@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run; quick by default")
     group.addoption("--level", choices=sorted(LEVELS), help="SGLang's relay alone (default), its scheduler, or all (nightly on a CPU)")
     group.addoption("--seed", type=int, help="seed of the schedules; the profile's own by default")
-    group.addoption("--schedules", type=int, metavar="N", help="run N schedules instead of the profile's number")
+    group.addoption("--schedules", type=int, metavar="N", help="draw N schedules, not the profile's number; corpus and other suites have their own")
     group.addoption("--budget", type=duration, metavar="TIME", help="nightly: stop drawing after 30m, 8h, ...")
     group.addoption("--hang-limit", type=float, default=60.0, metavar="S", help="seconds one schedule may take (60)")
     group.addoption("--artifacts", default="artifacts", metavar="DIR", help="where failures and the summary go")
@@ -81,6 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _check_numbers(config: pytest.Config) -> None:
+    if config.getoption("budget") and config.getoption("profile") != "nightly":
+        raise pytest.UsageError("--budget: for --profile nightly alone; other profiles run a number of schedules, --schedules N")
     for name in ("schedules", "seed"):
         if (config.getoption(name) or 0) < 0:
             raise pytest.UsageError(f"--{name} {config.getoption(name)}: give 0 or more")

@@ -135,6 +135,8 @@ class _Script:
             lines.append("from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2")
         for do, functions in (("accept", self._accept_functions()), ("draft_block", ["prepare_block"])):
             for function in functions if do in self.done else ():
+                if function not in self.dialect["functions"]:
+                    raise NotFlat(f"on this device no function of its own does the {do.replace('_', ' ')}")
                 lines.append("from {} import {}".format(*self.dialect["functions"][function]))
         lines += self._watching("\n".join(lines))
         device = "" if kind == "cpu" else f', device="{self.device}"'

@@ -103,7 +103,11 @@ def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float)
     reproducers, made = Reproducers(artifacts, sut, device, seconds), []
     try:
         for file, kept in tqdm(failures(artifacts), unit="failure", disable=None):
-            one = reproducers.make(file, kept)
+            try:
+                one = reproducers.make(file, kept)
+            except RunnerFailed as failed:  # the others are worth having all the same
+                tqdm.write(f"{file.parent}: no reproducer ({failed})")
+                continue
             if one is not None:
                 made.append(one)
                 tqdm.write(f"{one.failure['line']}\n  {one.folder}: reproduce.py {one.outcome.words()}")

@@ -26,6 +26,10 @@ from reports.replay_script import replay_script
 from reports.stream_timeline import missing_edge, stream_timeline_svg
 from reports.timeline import last_iteration, timeline_svg, way_of_the_value
 
+NO_SUSPECTS = ("batch", "read", "relay_state", "host_lengths", "carry", "draft_block")
+# Calls of the worker's step around the model, and the fields that they give: the relay's calls have their results as literals.
+MODELS_PART = {"draft_block": ("block_ids", "positions", "cache_locs"), "accept": ("accept_lens", "out_tokens")}
+
 
 @dataclass
 class Reproducer:
@@ -46,7 +50,7 @@ def first_wrong_call(story: dict) -> str:
     if story.get("streams"):
         return story["streams"]["race"]["first"]["operation"]
     until = story["calls"] if story["read"] is None else story["read"]
-    calls = [call["do"] for call in story["tape"][:until] if call["do"] not in ("batch", "read", "relay_state", "host_lengths", "carry")]
+    calls = [call["do"] for call in story["tape"][:until] if call["do"] not in NO_SUSPECTS]
     return calls[-1] if calls else "start"
 
 
@@ -107,7 +111,9 @@ def _script(
     title = _title(story, runner.sut)
     calls = None
     if story["read"] is not None:
-        everything = [call for call in story["tape"][: story["read"]] if call["do"] != "read"] + [story["tape"][story["read"]]]
+        last = story["tape"][story["read"]]
+        left_out = {"read"} | {do for do, fields in MODELS_PART.items() if last["field"] not in fields}
+        everything = [call for call in story["tape"][: story["read"]] if call["do"] not in left_out] + [last]
         calls = everything if runner.debug else runner.job("calls_that_matter", story=story)
     why = "a script of the relay calls was made and does not show it"
     for by_worker in (False, True):

@@ -27,6 +27,7 @@ def test_header_names_what_is_tested(run_suite, sut) -> None:
         (["--schedules", "-5"], "--schedules -5: give 0 or more"),
         (["--seed", "-1"], "--seed -1: give 0 or more"),
         (["--stalls", "500"], "--stalls 500: give a percentage, 0 to 100"),
+        (["--budget", "1m"], "--budget: for --profile nightly alone"),
         (["--hang-limit", "0"], "--hang-limit 0: give seconds, more than 0"),
         (["--hang-limit", "nan"], "--hang-limit nan: give seconds, more than 0"),
         (["--artifacts", "VERSION"], "--artifacts VERSION: nothing can be written there (File exists)"),

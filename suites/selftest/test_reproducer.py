@@ -113,6 +113,21 @@ def test_a_tape_is_cut_to_what_matters() -> None:
 # -- the script -------------------------------------------------------------------------------------------
 
 
+def test_a_call_that_has_no_function_on_this_device_makes_no_flat_script() -> None:
+    """On a CPU a worker lays out the draft block inline."""
+    loop = recorded(parse('{"version": 1, "requests": [{"id": 0, "budget": 4}]}'), NEW)
+    place = next(i for i, call in enumerate(loop.tape) if call["do"] == "read" and call["field"] == "bonus_tokens")
+    on_a_cpu = {name: function for name, function in FUNCTIONS.items() if name in ("eager_accept", "commit_accept")}
+    story = {"tape": loop.tape, "read": place, "calls": 0, "raised": "", "rows": 5, "host_lengths": False}
+    story |= {"wanted": {"dtype": None, "values": [1]}, "dialect": DIALECTS["bonus_tokens"] | {"functions": on_a_cpu}}
+    story["divergence"] = {"field": "bonus_tokens", "operation": "x", "expected": "1", "actual": "2"}
+    block = next(call for call in loop.tape if call["do"] == "draft_block")
+    calls = [call for call in loop.tape[:place] if call["do"] not in ("read", "draft_block")]
+    assert flat_script(story, [*calls, loop.tape[place]], "title", "release mode", "cpu")
+    with pytest.raises(NotFlat, match="draft block"):
+        flat_script(story, [*calls, block, loop.tape[place]], "title", "release mode", "cpu")
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_call_and_read_has_its_line(dialect: str, device: str) -> None:
