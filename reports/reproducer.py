@@ -114,7 +114,8 @@ def _script(
         last = story["tape"][story["read"]]
         left_out = {"read"} | {do for do, fields in MODELS_PART.items() if last["field"] not in fields}
         everything = [call for call in story["tape"][: story["read"]] if call["do"] not in left_out] + [last]
-        calls = everything if runner.debug else runner.job("calls_that_matter", story=story)
+        # With debug assertions on, a call less may fire one: then all are made.
+        calls = runner.job("calls_that_matter", story=story) or (everything if runner.debug else None)
     why = "a script of the relay calls was made and does not show it"
     for by_worker in (False, True):
         try:
