@@ -9,6 +9,7 @@ from fixtures.sut import Sut
 from reports.checked_script import Checker, name_of_intact
 from reports.reduction import kind_of
 from reports.reproducer import Reproducer, write_facts
+from reports.script_parts import FINDS_THE_SUITE, in_a_docstring
 
 MENTIONS = '''"""{title}
 
@@ -35,27 +36,16 @@ except BaseException:
 print(*sorted(set(named)), sep="\\n")
 assert not named, "the source still has names with {word} in them"
 '''
-REPLAY = '''"""{title}
+REPLAY = (
+    '''"""{title}
 
 This runs one check of the differential-testing suite, whose folder it takes as its argument:
     python reproduce.py FOLDER-OF-THE-SUITE
 Exit 1: the check fails; 0: it passes; 2: it could not run, or was skipped.
 """
-import importlib.util
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
-
-suite = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("RELAY_SUITE", "."))
-found = importlib.util.find_spec("sglang")
-if found is None or not (suite / "suites").is_dir():
-    print("no sglang to import" if found is None else f"{{suite}} is not the suite's folder")
-    sys.exit(2)
-root = pathlib.Path(found.submodule_search_locations[0]).parent
-with tempfile.TemporaryDirectory() as scratch:
+'''
+    + FINDS_THE_SUITE
+    + '''with tempfile.TemporaryDirectory() as scratch:
     command = [sys.executable, "-m", "pytest", {check!r}, "--sut", str(root), "--device", {device!r}, "--artifacts", scratch]
     subprocess.run(command, cwd=suite, env=dict(os.environ, PYTHONPATH=""))
     try:
@@ -65,6 +55,7 @@ with tempfile.TemporaryDirectory() as scratch:
 print("SGLang from", root)
 sys.exit(1 if checks["failed"] else 2 if checks["errors"] or not checks["passed"] else 0)
 '''
+)
 
 
 def write_check_reproducer(folder: Path, found: dict, failure: dict, sut: Sut, intact: Sut | None, device: str) -> Reproducer:
@@ -73,7 +64,7 @@ def write_check_reproducer(folder: Path, found: dict, failure: dict, sut: Sut, i
     found: what the run kept of it: `check` (a test's id), or `word` and `places`.
     """
     title = f"{sut.title()}: {failure['line']}"
-    safe = title.replace('"', "'").replace("\\", "/")
+    safe = in_a_docstring(title)
     if "word" in found:
         text = MENTIONS.format(title=safe, files=sorted({place.rpartition(":")[0] for place in found["places"]}), word=found["word"])
         how = "needs SGLang only: `PYTHONPATH=<folder with sglang> python reproduce.py`"

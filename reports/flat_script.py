@@ -6,17 +6,22 @@ a line or two; the release's own names come from the adapter's `dialect`.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 
 from fixtures.artifacts import WATCHING
+from reports.script_parts import (
+    CAME_BACK,
+    COULD_NOT_RUN,
+    SAYS_WHAT_IT_RAN_ON,
+    WATCHED,
+    WORDS,
+    flat_docstring,
+    in_a_child,
+)
 
 Call = dict
 
 OF_ONE_CALL = ("accept_lens", "out_tokens", "block_ids", "positions", "cache_locs")  # named as the call's outputs are
-CAME_BACK = 90  # a child's exit code that no fault is likely to give
-WATCHDOG = 60  # seconds after the imports in which the calls of a script must be done
-WIDTH = 118
 
 
 class NotFlat(Exception):
@@ -65,8 +70,7 @@ class _Script:
         return [call for call in calls[:-1] if call["do"] not in drop] + calls[-1:]
 
     def text(self) -> str:
-        lines = [f'"""{self._wrapped()}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run. Arguments: folders to import sglang from."""']
-        lines += [*self._imports_of_python(), "", *self._child(), "try:"]
+        lines = [flat_docstring(self.title), *self._imports_of_python(), "", *self._child(), "try:"]
         lines += _indented(self._set_up())
         body, when = [], None
         for call in self.calls:
@@ -77,15 +81,12 @@ class _Script:
         last = getattr(self, "_" + self.calls[-1]["do"])(self.calls[-1])
         split = len(body) if self.is_read or self.watch else len(body) - len(last)
         lines += _indented(body[:split])
-        lines += ["except BaseException:", "    traceback.print_exc()", "    sys.exit(2)"]
+        lines += COULD_NOT_RUN
         if self.watch:
             lines += ['print("touched:", touched)', f'assert not touched, "no name with {self.watch} in it should be touched"']
         else:
             lines += self._verdict() if self.is_read else self._raising(body[split:])
         return "\n".join(lines) + "\n"
-
-    def _wrapped(self) -> str:
-        return "\n".join(textwrap.wrap(self.title, WIDTH - 3)).replace('"', "'").replace("\\", "/")
 
     # -- around the calls ---------------------------------------------------------------------------------
 
@@ -103,20 +104,16 @@ class _Script:
         if self.debug:
             lines.append('os.environ.update(SGLANG_IS_IN_CI="1", TORCH_COMPILE_DISABLE="1")  # SGLang\'s debug assertions')
         if self.name == "process":
-            lines += [
-                "if 'child' not in sys.argv:  # the calls may kill their process, so a child makes them",
-                '    code = subprocess.run([sys.executable, __file__, *sys.argv[1:], "child"]).returncode',
-                f"    sys.exit({{{CAME_BACK}: 0, 2: 2}}.get(code, 1))",
-            ]
+            lines += in_a_child("the calls may kill their process, so a child makes them")
         return lines
 
     def _set_up(self) -> list[str]:
         kind = self.device.split(":")[0]
-        lines = ['sys.path[:0] = [word for word in sys.argv[1:] if word != "child"]', "import torch"]
+        lines = [WORDS, "import torch"]
         if kind == "cpu":
             lines.append("torch.Tensor.record_stream = lambda self, stream: None  # CPU tensors have none")
             lines.append("torch.use_deterministic_algorithms(True, warn_only=True)  # torch.empty is filled")
-        lines += ["import sglang", 'print("SGLang", sglang.__version__, "from", sglang.__file__, "torch", torch.__version__)']
+        lines += ["import sglang", SAYS_WHAT_IT_RAN_ON]
         relay = {"stash", "resolve_lengths", "resolve_inputs", "publish", "relay_state"} & self.done
         drafts = {"draft_input", "idle_input"} & self.done
         if relay:
@@ -162,7 +159,7 @@ class _Script:
                 f"        {bonus}={bonus}, new_seq_lens=new_seq_lens)",
             ]
         if self.name == "process":
-            lines.append(f"faulthandler.dump_traceback_later({WATCHDOG}, exit=True)  # exits 1 where a call hangs")
+            lines.append(WATCHED + "a call hangs")
         return lines
 
     def _watching(self, imported: str) -> list[str]:
@@ -198,7 +195,7 @@ class _Script:
         error = self.story["raised"]
         lines = ["try:", *_indented(last), f"except {_caught(error)} as error:", "    traceback.print_exc()"]
         lines += ['    raise AssertionError("the relay raised") from error']
-        return [*lines, "except BaseException:", "    traceback.print_exc()", "    sys.exit(2)"]
+        return [*lines, *COULD_NOT_RUN]
 
     # -- one method for each call -------------------------------------------------------------------------
 

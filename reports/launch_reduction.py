@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import torch
 
-from fixtures.launch import BITS, Held, Launch, Layout, right_values
+from fixtures.guarded import span
+from fixtures.launch import Held, Launch, Layout, as_bits, right_values
 from reports.reduction import kind_of
 
 ONE_BY_ONE = 64  # numbers of a tensor that are tried each for itself
@@ -100,7 +101,7 @@ def lower_numbers(launch: Launch) -> Iterator[Launch]:
     for name, held in launch.inputs.items():
         if held is None or not held.is_plain():
             continue
-        bits = _bits(held)
+        bits = as_bits(held.buffer)
         if bits.any():
             yield _with_bits(launch, name, torch.zeros_like(bits))
         if len(bits) > ONE_BY_ONE:
@@ -129,13 +130,8 @@ def _blocks(count: int) -> Iterator[range]:
 
 def _trimmed(held: Held) -> Held:
     """The same view of no more memory than it spans."""
-    span = 1 + sum((size - 1) * step for size, step in zip(held.shape, held.stride, strict=True))
-    return Held(held.buffer[held.offset : held.offset + span].clone(), held.shape, held.stride, 0)
-
-
-def _bits(held: Held) -> torch.Tensor:
-    dtype = held.buffer.dtype
-    return held.buffer.view(BITS[dtype.itemsize]) if dtype.is_floating_point else held.buffer
+    end = held.offset + span(held.shape, held.stride)
+    return Held(held.buffer[held.offset : end].clone(), held.shape, held.stride, 0)
 
 
 def _with_bits(launch: Launch, name: str, bits: torch.Tensor) -> Launch:

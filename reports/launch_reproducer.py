@@ -13,13 +13,14 @@ from reports.launch_reduction import reduce_launch
 from reports.launch_script import can_be_flat, launch_script
 from reports.reduction import kind_of
 from reports.reproducer import Reproducer, folder_name, write_facts
+from reports.script_parts import CODES, in_a_docstring
 
 REPLAY = '''"""{title}
 
 This makes the launch in launch.json through the differential-testing suite, whose folder it takes as its argument:
     python reproduce.py FOLDER-OF-THE-SUITE
 No flat script is honest here: it takes watched memory around what the kernel allocates.
-Exit 1: the fault is there; 0: it is not; 2: this could not run.
+{codes}
 """
 import os
 {interpreted}import pathlib
@@ -55,7 +56,7 @@ def write_launch_reproducer(
         text = launch_script(launch, failure, title, runner.job("home_of", kernel=launch.kernel), runner.device)
     else:
         interpreted = 'os.environ["TRITON_INTERPRET"] = "1"\n' if runner.device == "cpu" else ""
-        text = REPLAY.format(title=title, device=runner.device, interpreted=interpreted)
+        text = REPLAY.format(title=in_a_docstring(title), device=runner.device, interpreted=interpreted, codes=CODES)
     outcome = Checker(here / "reproduce.py", runner.sut, intact)(text)
     write_atomically(here / "README.md", _readme(launch, failure, title, runner, flat, complete, outcome, intact))
     write_facts(here, runner.sut, MODE, failure, key, complete, outcome)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-import textwrap
 
 import torch
 
-from fixtures.launch import BITS, Held, Launch, Layout, right_values
-from reports.flat_script import CAME_BACK, WATCHDOG, WIDTH
+from fixtures.guarded import span
+from fixtures.launch import Held, Launch, Layout, as_bits, integer_of, right_values
+from reports.script_parts import (
+    CAME_BACK,
+    COULD_NOT_RUN,
+    SAYS_WHAT_IT_RAN_ON,
+    WATCHED,
+    WORDS,
+    flat_docstring,
+    in_a_child,
+)
 
 GUARD = 64  # elements of untouched memory on both sides of an output
 
@@ -17,21 +25,14 @@ def launch_script(launch: Launch, failure: dict, title: str, home: str, device: 
     """The script's text. home: the module that this build keeps the kernel in."""
     name, kind = launch.kernel, failure["field"]
     lost = kind == "process"
-    wrapped = "\n".join(textwrap.wrap(title, WIDTH - 3)).replace('"', "'").replace("\\", "/")
-    lines = [f'"""{wrapped}\n\nExit 1: the fault is there; 0: it is not; 2: this could not run. Arguments: folders to import sglang from."""', "import os"]
+    lines = [flat_docstring(title), "import os"]
     lines += ["import faulthandler", "import subprocess"] if lost else []
     lines += ["import sys", "import traceback"]
     if device == "cpu":
         lines.append('os.environ.update(TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")  # without a GPU')
     if lost:
-        lines += [
-            "if 'child' not in sys.argv:  # the launch may kill its process, so a child makes it",
-            '    code = subprocess.run([sys.executable, __file__, *sys.argv[1:], "child"]).returncode',
-            f"    sys.exit({{{CAME_BACK}: 0, 2: 2}}.get(code, 1))",
-        ]
-    body = ['sys.path[:0] = [word for word in sys.argv[1:] if word != "child"]', "import torch", "import sglang"]
-    body.append('print("SGLang", sglang.__version__, "from", sglang.__file__, "torch", torch.__version__)')
-    body.append(f"from {home} import {name}")
+        lines += in_a_child("the launch may kill its process, so a child makes it")
+    body = [WORDS, "import torch", "import sglang", SAYS_WHAT_IT_RAN_ON, f"from {home} import {name}"]
     move = "" if device == "cpu" else f".to({device!r})"
     body.append(f"T = lambda values, dtype=torch.int64: torch.tensor(values, dtype=dtype){move}")
     body += [f"{one} = {_held(held)}" for one, held in launch.inputs.items()]
@@ -39,28 +40,27 @@ def launch_script(launch: Launch, failure: dict, title: str, home: str, device: 
     for one, layout in launch.outputs.items():
         body += _output(one, layout, where, kind == "memory beside an output")
     if lost:
-        body.append(f"faulthandler.dump_traceback_later({WATCHDOG}, exit=True)  # exits 1 where it hangs")
-    lines += ["try:", *(f"    {line}" for line in body), "except BaseException:", "    traceback.print_exc()", "    sys.exit(2)"]
+        body.append(WATCHED + "it hangs")
+    lines += ["try:", *(f"    {line}" for line in body), *COULD_NOT_RUN]
     return "\n".join(lines + _call_and_verdict(launch, kind, name)) + "\n"
 
 
 def _call_and_verdict(launch: Launch, kind: str, name: str) -> list[str]:
     signature = launch.signature()
     call = f"{name}({', '.join([*signature.tensors, *(str(launch.scalars[one]) for one in signature.scalars)])})"
-    other = ["except BaseException:", "    traceback.print_exc()", "    sys.exit(2)"]
     if kind == "process":
         return [call, f"sys.exit({CAME_BACK})  # it came back"]
     if kind == "refusal":
         refused = ["try:", f"    {call}", "except ValueError as error:", f"    sys.exit(0 if {launch.refuses!r} in str(error) else 2)"]
-        return [*refused, *other, f'raise AssertionError("the launch was taken, although {launch.refuses} has gaps")']
+        return [*refused, *COULD_NOT_RUN, f'raise AssertionError("the launch was taken, although {launch.refuses} has gaps")']
     if kind == "exception":
         raised = ["try:", f"    {call}", "except Exception as error:", '    raise AssertionError("the launch raised") from error']
-        return [*raised, *other]
+        return [*raised, *COULD_NOT_RUN]
     results = f"{', '.join(signature.writes)} = " if signature.allocates else ""
     if launch.refuses:
         lines = ["try:", f"    {call}", "except ValueError:", "    pass  # as it should"]
-        return [*lines, *other, f'assert ({kind} == -1).all(), "{kind} was written before the launch was refused"']
-    return ["try:", f"    {results}{call}", *other, *_comparison(launch, kind)]
+        return [*lines, *COULD_NOT_RUN, f'assert ({kind} == -1).all(), "{kind} was written before the launch was refused"']
+    return ["try:", f"    {results}{call}", *COULD_NOT_RUN, *_comparison(launch, kind)]
 
 
 def _comparison(launch: Launch, kind: str) -> list[str]:
@@ -78,10 +78,9 @@ def _comparison(launch: Launch, kind: str) -> list[str]:
     if expected is None:
         return [f'assert {kind} is None, "{kind} should stay absent"']
     dtype = launch.outputs[kind].dtype if kind in launch.outputs else expected.dtype
-    as_bits = f".view({BITS[dtype.itemsize]})" if dtype.is_floating_point else ""
-    bits = expected.view(BITS[dtype.itemsize]) if dtype.is_floating_point else expected
+    viewed = f".view({integer_of(dtype)})" if dtype.is_floating_point else ""
     return [
-        f"expected, got = {bits.tolist()}, {kind}{as_bits}.tolist()",
+        f"expected, got = {as_bits(expected).tolist()}, {kind}{viewed}.tolist()",
         'print("expected", expected, "got", got)',
         f'assert got == expected and {kind}.dtype == {dtype}, "{kind} is not what the old relay\'s kernel gives"',
     ]
@@ -95,8 +94,7 @@ def can_be_flat(launch: Launch, failure: dict) -> bool:
 def _output(name: str, layout: Layout, where: str, watched: bool) -> list[str]:
     options = f"-1, dtype={layout.dtype}{where}"
     if layout != Layout.plain(layout.dtype, layout.shape):
-        span = 1 + sum((length - 1) * step for length, step in zip(layout.shape, layout.stride, strict=True))
-        return [f"{name} = torch.full(({span},), {options}).as_strided({layout.shape}, {layout.stride})"]
+        return [f"{name} = torch.full(({span(layout.shape, layout.stride)},), {options}).as_strided({layout.shape}, {layout.stride})"]
     if not watched:
         return [f"{name} = torch.full({layout.shape}, {options})"]
     size = math.prod(layout.shape)
@@ -110,7 +108,7 @@ def _held(held: Held | None) -> str:
     if held is None:
         return "None"
     dtype = held.buffer.dtype
-    as_integer = BITS[dtype.itemsize] if dtype.is_floating_point else dtype
+    as_integer = integer_of(dtype)
     plain = held.is_plain()
     values = (held.view() if plain else held.buffer).view(as_integer)
     text = f"T({values.tolist()}" + (")" if as_integer is torch.int64 else f", {as_integer})")

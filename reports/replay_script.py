@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-TEMPLATE = '''"""{title}
+from reports.script_parts import CODES, FINDS_THE_SUITE, in_a_docstring
+
+TEMPLATE = (
+    '''"""{title}
 
 This replays schedule.json through the differential-testing suite, whose folder it takes as its argument:
     python reproduce.py FOLDER-OF-THE-SUITE
 No flat script of SGLang calls is honest here: {why}.
-Exit 1: the fault is there; 0: it is not; 2: this could not run.
-"""
-import importlib.util
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
-
-KIND = {kind!r}
-suite = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("RELAY_SUITE", "."))
-found = importlib.util.find_spec("sglang")
-if found is None or not (suite / "suites/differential").is_dir():
-    print("no sglang to import" if found is None else f"{{suite}} is not the suite's folder")
-    sys.exit(2)
-root = pathlib.Path(found.submodule_search_locations[0]).parent
+'''
+    + CODES
+    + '\n"""\n'
+    + FINDS_THE_SUITE
+    + '''KIND = {kind!r}
 schedule = pathlib.Path(__file__).resolve().with_name("schedule.json")
 with tempfile.TemporaryDirectory() as scratch:
     command = [sys.executable, "-m", "pytest", "suites/differential", "--replay", str(schedule), "--sut", str(root)]
@@ -40,10 +31,10 @@ if any([f["field"].split(",")[0], f["operation"]] == KIND for f in summary["fail
     sys.exit(1)
 sys.exit(0 if code == 0 and summary["verdict"] in ("PASS", "known") else 2)
 '''
+)
 
 
 def replay_script(title: str, why: str, failure: dict, device: str, level: str = "relay") -> str:
     """The script's text. why: no flat one is honest, in words that end a sentence. level: as `--level` takes it."""
     kind = [failure["field"].split(",")[0], failure["operation"]]
-    safe = title.replace('"', "'").replace("\\", "/")
-    return TEMPLATE.format(title=safe, why=why, kind=kind, device=device, level=level)
+    return TEMPLATE.format(title=in_a_docstring(title), why=why, kind=kind, device=device, level=level)

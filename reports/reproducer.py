@@ -111,11 +111,9 @@ def _script(
     title = _title(story, runner.sut)
     calls = None
     if story["read"] is not None:
-        last = story["tape"][story["read"]]
-        left_out = {"read"} | {do for do, fields in MODELS_PART.items() if last["field"] not in fields}
-        everything = [call for call in story["tape"][: story["read"]] if call["do"] not in left_out] + [last]
-        # With debug assertions on, a call less may fire one: then all are made.
-        calls = runner.job("calls_that_matter", story=story) or (everything if runner.debug else None)
+        calls = runner.job("calls_that_matter", story=story)
+        if calls is None and runner.debug:  # a call less may fire an assertion: then all are made
+            calls = _all_calls(story)
     why = "a script of the relay calls was made and does not show it"
     for by_worker in (False, True):
         try:
@@ -128,6 +126,13 @@ def _script(
             return text, None, outcome
     text = replay_script(title, why, story["divergence"], runner.device, runner.level)
     return text, why, NOT_RUN if run is None else run(text)
+
+
+def _all_calls(story: dict) -> list[dict]:
+    """Of the relay, up to the read that diverges."""
+    last = story["tape"][story["read"]]
+    left_out = {"read"} | {do for do, fields in MODELS_PART.items() if last["field"] not in fields}
+    return [call for call in story["tape"][: story["read"]] if call["do"] not in left_out] + [last]
 
 
 def _title(story: dict, sut: Sut) -> str:
