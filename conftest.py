@@ -263,6 +263,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return max(1, min(len(os.sched_getaffinity(0)), 16 * devices))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """Checks that need a special runner stay together; a nightly run draws from all kinds at once until its time is spent."""
+    if config.getoption("dist") != "load" or config.getoption("profile") == "nightly" or any("selftest" in a for a in config.args):
+        return None
+    from fixtures.distribution import ByRunner
+
+    return ByRunner(config, log)
+
+
 def _artifacts(config: pytest.Config) -> Path:
     return Path(config.rootpath, config.getoption("artifacts"))
 
