@@ -16,8 +16,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from html import escape
 from pathlib import Path
+
+from tqdm import tqdm
 
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.faults import CATALOGUE, WAITING, Fault
@@ -26,6 +29,7 @@ from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, locate
 
 FOLDER = Path(__file__).parent / "measured"
 SEED, WITHIN, EXAMPLES = 1, 200, 100
+PARTS = 4  # of the pairs fault and suite; each imports SGLang once for every kind of runner
 STREAMS = ("release", "debug", "scheduler", "virtual")
 ON_VIRTUAL = 3  # schedules there: most of what it is for shows in the first
 OTHERS = ("dtype", "structure", "unconditional")
@@ -41,34 +45,50 @@ def measure(sut: Sut, artifacts: Path) -> dict[str, dict[str, dict]]:
     """By fault and column: caught, by what, after how many schedules and seconds. Absent: not reached there."""
     found: dict[str, dict[str, dict]] = {name: {} for name in CATALOGUE}
     reached = [fault for fault in CATALOGUE.values() if not fault.waits and not in_kernels(fault)]
-    for kind in STREAMS:
-        device, within = ("virtual", ON_VIRTUAL) if kind == "virtual" else ("cpu", WITHIN)
-        level = kind if kind == "scheduler" else "relay"
-        options = {"debug": kind == "debug", "level": level, "worker": "matrix", "hang_limit": 300}
-        runner = RunnerProcess(sut=sut, device=device, artifacts=artifacts, **options)
-        runner.seeded(SEED, 0, 2)  # so that no fault pays for what a process does once
-        for fault in reached:
-            try:
-                tried = runner.job("fault", fault=fault.name, seed=SEED, start=0, count=within)
-            except RunnerFailed as error:
-                found[fault.name][kind] = {"caught": False, "by": without_places(str(error)), "schedules": 0, "seconds": 0.0}
-                continue
-            by = without_places(tried["caught"]["line"]) if tried["caught"] else ""
-            found[fault.name][kind] = {
-                "caught": bool(by), "by": by, "schedules": tried["schedules"], "seconds": tried["seconds"],
-            }  # fmt: skip
-            if kind == "release" and fault.seen_in == kind:  # what debug assertions or other suites see, it has no means for
-                machine = runner.job("state_machine", fault=fault.name, examples=EXAMPLES)
-                found[fault.name][MACHINE] = {"caught": machine["caught"], "by": machine["what"], "seconds": machine["seconds"]}
-        runner.close()
-    pairs = [[fault.name, suite] for fault in reached for suite in OTHERS]
-    pairs += [[fault.name, "kernels"] for fault in CATALOGUE.values() if in_kernels(fault)]
+    pairs = [(fault.name, suite) for fault in reached for suite in OTHERS]
+    pairs += [(fault.name, "kernels") for fault in CATALOGUE.values() if in_kernels(fault)]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        work = [pool.submit(by_streams, sut, artifacts / kind, kind, reached) for kind in STREAMS]
+        work += [pool.submit(by_suites, sut, pairs[part::PARTS]) for part in range(PARTS)]
+        for done in tqdm(as_completed(work), total=len(work), unit="part", disable=None):
+            for name, column, cell in done.result():
+                found[name][column] = cell
+    return found
+
+
+Cell = tuple[str, str, dict]  # fault, column, what was seen
+
+
+def by_streams(sut: Sut, artifacts: Path, kind: str, faults: list[Fault]) -> list[Cell]:
+    """Each fault under drawn schedules, in one kind of runner; in the release runner under the plain state machine too."""
+    device, within = ("virtual", ON_VIRTUAL) if kind == "virtual" else ("cpu", WITHIN)
+    level = kind if kind == "scheduler" else "relay"
+    runner = RunnerProcess(sut, device, artifacts, worker="matrix", debug=kind == "debug", level=level, hang_limit=300)
+    runner.seeded(SEED, 0, 2)  # so that no fault pays for what a process does once
+    cells: list[Cell] = []
+    for fault in faults:
+        try:
+            tried = runner.job("fault", fault=fault.name, seed=SEED, start=0, count=within)
+        except RunnerFailed as error:
+            cells.append((fault.name, kind, {"caught": False, "by": without_places(str(error)), "schedules": 0, "seconds": 0.0}))
+            continue
+        by = without_places(tried["caught"]["line"]) if tried["caught"] else ""
+        seen = {"caught": bool(by), "by": by, "schedules": tried["schedules"], "seconds": tried["seconds"]}
+        cells.append((fault.name, kind, seen))
+        if kind == "release" and fault.seen_in == kind:  # what debug assertions or other suites see, it has no means for
+            machine = runner.job("state_machine", fault=fault.name, examples=EXAMPLES)
+            cells.append((fault.name, MACHINE, {"caught": machine["caught"], "by": machine["what"], "seconds": machine["seconds"]}))
+    runner.close()
+    return cells
+
+
+def by_suites(sut: Sut, pairs: list[tuple[str, str]]) -> list[Cell]:
     command = [sys.executable, "-W", "ignore", "-m", "fixtures.faults.in_suites", "--sut", sut.root]
     done = subprocess.run(command, cwd=ROOT, input=json.dumps(pairs), capture_output=True, text=True, check=True)
-    for one in map(json.loads, done.stdout.splitlines()):
-        test = one["test"].rpartition("::")[2]
-        found[one["fault"]][one["suite"]] = {"caught": one["caught"], "by": test, "seconds": one["seconds"]}
-    return found
+    return [
+        (one["fault"], one["suite"], {"caught": one["caught"], "by": one["test"].rpartition("::")[2], "seconds": one["seconds"]})
+        for one in map(json.loads, done.stdout.splitlines())
+    ]
 
 
 def without_places(line: str) -> str:
@@ -204,8 +224,8 @@ def main() -> int:
             found = measure(sut, Path(artifacts))
         origin = (
             f"Generated by `python -m reports.fault_matrix` on {datetime.date.today().isoformat()}: suite {suite_version()}, "
-            f"{sut.title()}, relay files {sut.digest}, Python {platform.python_version()}, {os.cpu_count()} CPU cores that were "
-            f"not idle otherwise; schedules 0 to {WITHIN - 1} of seed {SEED}, on the virtual lane 0 to {ON_VIRTUAL - 1}, imports not counted."
+            f"{sut.title()}, relay files {sut.digest}, Python {platform.python_version()}, as many jobs at "
+            f"a time as there are CPU cores ({len(os.sched_getaffinity(0))}); schedules 0 to {WITHIN - 1} of seed {SEED}, on the virtual lane 0 to {ON_VIRTUAL - 1}, imports not counted."
         )
         data = {"origin": origin, "summary": summary(found), "found": found}
         write_atomically(kept, json.dumps(data, indent=1) + "\n")
