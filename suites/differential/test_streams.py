@@ -18,11 +18,12 @@ def test_streams_are_bitwise_identical(chunk: Chunk, seed: int, stalls: int, run
 
 @pytest.mark.replay
 def test_replay(replayed: str, levels: tuple[str, ...], runner_for, tally) -> None:
-    """A kept schedule, in release and in debug mode, at each level asked for."""
+    """A kept schedule, in release and in debug mode and on two ranks, at each level asked for."""
     document = load(replayed).to_json()
     for level in levels:
         for kind in ("release", "debug"):
             tally.merge(runner_for(kind, level).schedule(document).to_dict())
+        tally.failures += runner_for("release", level).apart(runner_for("other_rank", level), document)
     report_failures(tally)
 
 
