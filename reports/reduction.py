@@ -167,7 +167,7 @@ def plain_iterations(search: Search) -> None:
 def shrink_run(search: Search) -> None:
     """Every choice of the run at its least at once: flags as nobody sets them, numbers at the lowest there is."""
     flags = {name: value for name, value in FLAGS.items() if name in search.best["run"]}
-    least = {"chunk": 0, "eagle": 0, "block_size": 1, "page_size": 1, "slots": 1, "spare_pages": 0}
+    least = {"chunk": 0, "eagle": 0, "window": 0, "block_size": 1, "page_size": 1, "slots": 1, "spare_pages": 0}
     for name, value in ({"salt": 0} | flags | least | {"vocab": 2}).items():
         if search.best["run"][name] != value:
             search.attempt(replaced(search.best, ("run", name), value))
