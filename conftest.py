@@ -57,8 +57,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if not re.fullmatch(r"cpu|virtual|cuda(:\d+)?", device):
         raise pytest.UsageError(f"--device {device}: give cpu, virtual, cuda or cuda:N")
     config.option.level = config.option.level or default_level(config.getoption("profile"), device)
-    if config.option.level != "relay" and device != "cpu":
-        raise pytest.UsageError(f"--level {config.getoption('level')}: runs on the CPU alone so far; leave --device {device} out")
     if device.startswith("cuda"):
         import torch
 
@@ -263,6 +261,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return max(1, min(len(os.sched_getaffinity(0)), 16 * devices))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """Checks that need a special runner stay together; a nightly run draws from all kinds at once until its time is spent."""
+    if config.getoption("dist") != "load" or config.getoption("profile") == "nightly" or any("selftest" in a for a in config.args):
+        return None
+    from fixtures.distribution import ByRunner
+
+    return ByRunner(config, log)
+
+
 def _artifacts(config: pytest.Config) -> Path:
     return Path(config.rootpath, config.getoption("artifacts"))
 
@@ -338,9 +346,15 @@ def scheduler_debug_runner(pytestconfig: pytest.Config):
 
 
 @pytest.fixture(scope="session")
-def scheduler_kernel_runner(pytestconfig: pytest.Config):
+def scheduler_virtual_runner(pytestconfig: pytest.Config):
+    """As `virtual_runner`, with SGLang's own scheduler."""
+    yield from _runner(pytestconfig, "virtual", level="scheduler")
+
+
+@pytest.fixture(scope="session")
+def scheduler_kernel_runner(pytestconfig: pytest.Config, device: str):
     """As `kernel_runner`, with SGLang's own scheduler and the Triton paths of its worker."""
-    yield from _runner(pytestconfig, launches=True, level="scheduler")
+    yield from _runner(pytestconfig, device, launches=True, level="scheduler")
 
 
 @pytest.fixture

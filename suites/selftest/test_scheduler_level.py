@@ -10,7 +10,7 @@ from fixtures.broken_copy import Edit
 from fixtures.draw import SMALL, seeded
 from fixtures.neighbours import simpler
 from reports.minimize import minimize
-from reports.reproducer import story_of, write_reproducer
+from reports.reproducer import story_of_smallest, write_reproducer
 
 SCHEDULER = "sglang/srt/managers/scheduler.py"
 WORKER = "sglang/srt/speculative/dflash_worker_v2.py"
@@ -82,7 +82,7 @@ def test_a_failure_is_minimized_and_replays(broken_sut, scheduler_on, tmp_path) 
     runner = scheduler_on(broken_sut(turned))
     minimized = minimize(seeded(1, 1).to_json(), runner, 60)
     assert minimized.size()[0] <= 4
-    made = write_reproducer(tmp_path / "reproducers", minimized, story_of(minimized, runner), runner)
+    made = write_reproducer(tmp_path / "reproducers", minimized, story_of_smallest(minimized, runner), runner)
     assert not made.flat
     assert made.outcome.on_sut == 1
     assert "--level scheduler" in (made.folder / "README.md").read_text()
