@@ -18,17 +18,19 @@ from pathlib import Path
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.events import EVENTS
 from fixtures.runner_process import RunnerProcess
-from fixtures.sglang_scheduler.run import CHUNK, MIXED, PLANNED
+from fixtures.sglang_scheduler.run import CHUNK, MIXED, PLANNED, PREBUILT, WINDOWED
 from fixtures.sut import RELEASES, locate
 from fixtures.tally import Tally
 
 FILE = Path(__file__).parent / "measured/scheduler_level.md"
 SEED, CHUNK_OF_SCHEDULES, WITH_KERNELS = 1, 40, 20
 ALGORITHMS = {"DFlash": "dflash", "EAGLE": "eagle"}  # by the shape of their schedules
-ALSO = (CHUNK, MIXED, PLANNED)
+ALSO = (CHUNK, MIXED, PLANNED, PREBUILT, WINDOWED)
 REASONS = {
     "idle": "DFlash refuses DP attention before 0.5.20, and idle batches come from nowhere else",
     MIXED: "speculation turns mixed batches off before 0.5.19",
+    WINDOWED: "only DFlash's draft has a window",
+    PREBUILT: "`build_disagg_draft_input` makes no draft input for DFlash before 0.5.20, so a decode server cannot run it",
     "reuse": "up to 0.5.17 freed slots queue behind all free ones and are taken from the front, so the slot that the last "
     "forward still holds was not handed on in these schedules; later releases take the slot freed last",
 }

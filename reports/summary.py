@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fixtures.judge import RANKS
+
 SCHEMA_FILE = Path(__file__).with_name("summary.schema.json")
 Count = Annotated[int, Field(ge=0)]
 
@@ -22,6 +24,7 @@ MEANINGS = {
     "PASS": "no difference found",
     "known": "no difference found but reviewed ones",
     "DIVERGED": "the SUT does not do what the old relay did",
+    RANKS: "two ranks of tensor parallelism do not do the same, though neither left the oracle",
     "ERROR": "the SUT raised, hung or died, or the suite could not run it",
     "INTERRUPTED": "stopped; what follows is what was seen so far",
     "SKIPPED": "nothing could run here",
@@ -72,7 +75,7 @@ class Failure(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    verdict: Literal["DIVERGED", "ERROR"]
+    verdict: Literal["DIVERGED", "RANKS DIVERGED", "ERROR"]
     field: str
     operation: str
     iteration: int
@@ -95,7 +98,7 @@ class Summary(BaseModel):
 
     summary_version: Literal[1]
     suite_version: str
-    verdict: Literal["PASS", "known", "DIVERGED", "ERROR", "INCOMPLETE", "INTERRUPTED", "SKIPPED"]
+    verdict: Literal["PASS", "known", "DIVERGED", "RANKS DIVERGED", "ERROR", "INCOMPLETE", "INTERRUPTED", "SKIPPED"]
     sut: SutFacts
     device: str
     machine: Machine | None = None

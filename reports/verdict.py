@@ -15,7 +15,7 @@ import pytest
 
 from fixtures.artifacts import AT_SCHEDULER, save_failure, suite_version, write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
-from fixtures.judge import DIVERGED, Divergence
+from fixtures.judge import DIVERGED, RANKS, Divergence
 from fixtures.profiles import profile_of
 from fixtures.sglang_relay.stand_ins import planned
 from fixtures.sut import Sut
@@ -164,6 +164,8 @@ class VerdictReporter:
         counted = {failure for failure in self.failed if "differential" not in failure and failure not in self.judged}
         if "DIVERGED" in verdicts or counted:
             return "DIVERGED"
+        if RANKS in verdicts:
+            return RANKS
         if verdicts or self.errors or self.failed:
             return "ERROR"
         return ""
@@ -237,7 +239,7 @@ class VerdictReporter:
         for reason, names in sorted(self.reasons.items()):
             lines.append(f"error        {reason}" + (f" ({len(names)} checks)" if len(names) > 1 else ""))
         said = set().union(*self.reasons.values())
-        others = [name for name in self.failed + self.errors if "test_streams" not in name and name not in said]
+        others = [name for name in self.failed + self.errors if name not in self.judged and "test_streams" not in name and name not in said]
         lines += [f"failed       {name}" for name in others[:12]]
         return lines
 

@@ -20,7 +20,7 @@ def test_streams_are_bitwise_identical(chunk: Chunk, seed: int, stalls: int, run
 
 @pytest.mark.replay
 def test_replay(replayed: str, levels: tuple[str, ...], runner_for, tally) -> None:
-    """A kept schedule, in release and in debug mode, at each level asked for; on a GPU a few times, until it fails."""
+    """A kept schedule, in release and in debug mode and on two ranks, at each level asked for; on a GPU a few times, until it fails."""
     document = load(replayed).to_json()
     for level in levels:
         for kind in ("release", "debug"):
@@ -29,6 +29,7 @@ def test_replay(replayed: str, levels: tuple[str, ...], runner_for, tally) -> No
                 tally.merge(runner.schedule(document).to_dict())
                 if tally.failures:
                     break
+        tally.failures += runner_for("release", level).apart(runner_for("other_rank", level), document)
     report_failures(tally)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fixtures.broken_copy import Edit
@@ -12,7 +14,6 @@ from reports.reproducer import story_of_smallest, write_reproducer
 
 SCHEDULER = "sglang/srt/managers/scheduler.py"
 WORKER = "sglang/srt/speculative/dflash_worker_v2.py"
-NEIGHBOURS = 150
 
 
 @pytest.fixture
@@ -20,18 +21,19 @@ def scheduler_on(runner_on):
     return lambda sut, **options: runner_on(sut, level="scheduler", **options)
 
 
-def test_every_part_of_a_schedule_can_be_taken_out(sut, runner_for) -> None:
-    """What is one step simpler runs as well, and everything balances."""
+@pytest.mark.parametrize(("prebuilt", "count"), [(0, 150), (100, 80)])
+def test_every_part_of_a_schedule_can_be_taken_out(prebuilt: int, count: int, runner_for) -> None:
+    """What is one step simpler runs as well, and everything balances; with and without requests that come prefilled."""
     runner = runner_for("release", "scheduler")
-    ran = 0
-    for index in range(3):
-        for what, neighbour in simpler(seeded(5, index, SMALL)):
+    ran, parts = 0, 3
+    for index in range(parts):
+        for what, neighbour in simpler(seeded(5, index, replace(SMALL, prebuilt=prebuilt))):
             failures = runner.schedule(neighbour.to_json(), save=False).failures
             assert failures == [], f"schedule {index}, {what}: {failures[0]['line']}"
             ran += 1
-            if ran == NEIGHBOURS * (index + 1) // 3:
+            if ran == count * (index + 1) // parts:
                 break
-    assert ran == NEIGHBOURS
+    assert ran == count
 
 
 def test_the_same_seed_gives_the_same_counts(runner_for) -> None:
