@@ -20,14 +20,14 @@ from html import escape
 from pathlib import Path
 
 from fixtures.artifacts import suite_version, write_atomically
-from fixtures.faults import CATALOGUE, WAITING, Fault
+from fixtures.faults import CATALOGUE, Fault
 from fixtures.runner_process import RunnerFailed, RunnerProcess
 from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, locate
 
 FOLDER = Path(__file__).parent / "measured"
 SEED, WITHIN, EXAMPLES = 1, 200, 100
-STREAMS = ("release", "debug", "scheduler", "virtual")
-ON_VIRTUAL = 3  # schedules there: most of what it is for shows in the first
+STREAMS = ("release", "debug", "scheduler", "virtual", "virtual scheduler")
+ON_VIRTUAL = {"virtual": 3, "virtual scheduler": 12}  # schedules there: most of what it is for shows in the first
 OTHERS = ("dtype", "structure", "unconditional")
 MACHINE = "state machine"
 COLUMNS = (*STREAMS, *OTHERS, "kernels", MACHINE)
@@ -40,10 +40,10 @@ def in_kernels(fault: Fault) -> bool:
 def measure(sut: Sut, artifacts: Path) -> dict[str, dict[str, dict]]:
     """By fault and column: caught, by what, after how many schedules and seconds. Absent: not reached there."""
     found: dict[str, dict[str, dict]] = {name: {} for name in CATALOGUE}
-    reached = [fault for fault in CATALOGUE.values() if not fault.waits and not in_kernels(fault)]
+    reached = [fault for fault in CATALOGUE.values() if not in_kernels(fault)]
     for kind in STREAMS:
-        device, within = ("virtual", ON_VIRTUAL) if kind == "virtual" else ("cpu", WITHIN)
-        level = kind if kind == "scheduler" else "relay"
+        within = ON_VIRTUAL.get(kind, WITHIN)
+        device, level = "virtual" if kind in ON_VIRTUAL else "cpu", "scheduler" if "scheduler" in kind else "relay"
         options = {"debug": kind == "debug", "level": level, "worker": "matrix", "hang_limit": 300}
         runner = RunnerProcess(sut=sut, device=device, artifacts=artifacts, **options)
         runner.seeded(SEED, 0, 2)  # so that no fault pays for what a process does once
@@ -77,14 +77,13 @@ def without_places(line: str) -> str:
 
 
 def summary(found: dict[str, dict[str, dict]]) -> dict:
-    """Counts over faults that do not wait; medians of where each is to be seen by schedules."""
-    there = [fault for fault in CATALOGUE.values() if not fault.waits]
+    """Counts over all faults; medians of where each is to be seen by schedules."""
+    there = list(CATALOGUE.values())
     own = [found[fault.name].get(fault.seen_in, {}) for fault in there]
     streams = [cell for fault, cell in zip(there, own, strict=True) if fault.seen_in in STREAMS and cell.get("caught")]
     machine = [found[fault.name][MACHINE] for fault in there if fault.seen_in == "release"]
     return {
-        "faults": len(CATALOGUE),
-        "waiting": len(CATALOGUE) - len(there),
+        "faults": len(there),
         "caught": sum(1 for cell in own if cell.get("caught")),
         "missed": [fault.name for fault, cell in zip(there, own, strict=True) if not cell.get("caught")],
         "median_schedules": statistics.median(cell["schedules"] for cell in streams),
@@ -103,8 +102,7 @@ def to_markdown(found: dict[str, dict[str, dict]], said: dict, origin: str) -> s
         "",
         origin,
         "",
-        f"{said['faults']} faults, {said['waiting']} of them waiting for a lane or level; of the other "
-        f"{said['faults'] - said['waiting']}, {said['caught']} are caught where they should be"
+        f"{said['faults']} faults, of which {said['caught']} are caught where they should be"
         + (f", and not: {', '.join(said['missed'])}." if said["missed"] else ".")
         + f" Faults that schedules see: {said['median_schedules']:g} schedules and {said['median_seconds']:g} s at the median, "
         f"{said['most_schedules']} and {said['most_seconds']:g} s at most. Of those without debug assertions the plain state machine over `FutureMap` ({EXAMPLES} examples, "
@@ -121,23 +119,22 @@ def to_markdown(found: dict[str, dict[str, dict]], said: dict, origin: str) -> s
             lines += ["", f"## {family[0].upper()}{family[1:]}", "", f"| fault | what it does | {' | '.join(COLUMNS)} |"]
             lines.append("| --- | --- |" + " :---: |" * len(COLUMNS))
         text = fault.text + (f" Like {fault.like}." if fault.like else "") + (f" *{fault.taught}*" if fault.taught else "")
-        cells = [f"waits for {WAITING[fault.seen_in].partition(':')[0]}"] if fault.waits else []
-        cells += [_cell(fault, found[fault.name].get(column), column) for column in COLUMNS[len(cells) :]]
+        cells = [_cell(fault, found[fault.name].get(column), column) for column in COLUMNS]
         lines.append(f"| {fault.name} | {text} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def _cell(fault: Fault, cell: dict | None, column: str) -> str:
     if cell is None:
-        return "" if fault.waits else "-"
+        return "-"
     if not cell["caught"]:
         return ""
     text = str(cell["schedules"]) if "schedules" in cell else "yes"
     return f"**{text}**" if column == fault.seen_in else text
 
 
-ROW, CELL, NAME, TOP = 14, 74, 330, 40
-COLOURS = {"asserted": "#1b7f4d", "caught": "#9fd4b4", "nothing": "#f2f2f2", "waits": "#e8d9a8", "unreached": "#ffffff"}
+ROW, CELL, NAME, TOP = 14, 84, 330, 40
+COLOURS = {"asserted": "#1b7f4d", "caught": "#9fd4b4", "nothing": "#f2f2f2", "unreached": "#ffffff"}
 
 
 def to_svg(found: dict[str, dict[str, dict]]) -> str:
@@ -167,7 +164,7 @@ def to_svg(found: dict[str, dict[str, dict]]) -> str:
     x = 4
     for kind, words in (
         ("asserted", "caught where it should be, after so many schedules"), ("caught", "caught here too"),
-        ("nothing", "not seen here"), ("waits", "waits for a lane or level"),
+        ("nothing", "not seen here"),
     ):  # fmt: skip
         parts.append(f'<rect x="{x}" y="{y + 12}" width="12" height="12" fill="{COLOURS[kind]}"/><text x="{x + 16}" y="{y + 22}">{words}</text>')
         x += 40 + 6 * len(words)
@@ -180,8 +177,6 @@ def to_svg(found: dict[str, dict[str, dict]]) -> str:
 
 
 def _kind(fault: Fault, cell: dict | None, column: str) -> str:
-    if fault.waits:
-        return "waits"
     if cell is None:
         return "unreached"
     if not cell["caught"]:
@@ -205,7 +200,7 @@ def main() -> int:
         origin = (
             f"Generated by `python -m reports.fault_matrix` on {datetime.date.today().isoformat()}: suite {suite_version()}, "
             f"{sut.title()}, relay files {sut.digest}, Python {platform.python_version()}, {os.cpu_count()} CPU cores that were "
-            f"not idle otherwise; schedules 0 to {WITHIN - 1} of seed {SEED}, on the virtual lane 0 to {ON_VIRTUAL - 1}, imports not counted."
+            f"not idle otherwise; schedules 0 to {WITHIN - 1} of seed {SEED}, on the virtual lane 0 to {ON_VIRTUAL['virtual'] - 1}, with the scheduler there 0 to {ON_VIRTUAL['virtual scheduler'] - 1}; imports not counted."
         )
         data = {"origin": origin, "summary": summary(found), "found": found}
         write_atomically(kept, json.dumps(data, indent=1) + "\n")
