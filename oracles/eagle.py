@@ -16,6 +16,7 @@ from oracles import language_model as lm
 
 CHUNKS, CHUNK_BITS = 4, 16  # a digest of 64 bits in float32, which is exact below 2**24
 GAP_BITS = 20  # of the distance between two scores: sums of eight are exact in float32
+SHIFTS = torch.arange(CHUNKS) * CHUNK_BITS
 NEVER = -1e4  # the score of a token that is no candidate: its probability is exactly 0
 
 
@@ -76,13 +77,12 @@ def digests(
 
 def hidden_states(digest: torch.Tensor) -> torch.Tensor:
     """int64 [n] as float32 [n, CHUNKS]."""
-    shifts = torch.arange(CHUNKS, device=digest.device) * CHUNK_BITS
-    return ((digest[:, None] >> shifts) & (2**CHUNK_BITS - 1)).to(torch.float32)
+    return ((digest[:, None] >> SHIFTS.to(digest.device)) & (2**CHUNK_BITS - 1)).to(torch.float32)
 
 
 def digest_of(hidden: torch.Tensor) -> torch.Tensor:
     """The inverse of `hidden_states`: int64 [n]."""
-    return (hidden.to(torch.int64) << torch.arange(CHUNKS, device=hidden.device) * CHUNK_BITS).sum(1)
+    return (hidden.to(torch.int64) << SHIFTS.to(hidden.device)).sum(1)
 
 
 def scores(digest: torch.Tensor, right: torch.Tensor, topk: int, vocab: int) -> torch.Tensor:
@@ -91,14 +91,16 @@ def scores(digest: torch.Tensor, right: torch.Tensor, topk: int, vocab: int) -> 
     right: bool [n], whether the true next token is a candidate; then it is the likeliest, or now and then the second one.
     vocab: more than topk.
     """
+    logits = digest.new_full((digest.shape[0], vocab), NEVER, dtype=torch.float32)
+    first = lm.chosen(digest, vocab)[:, None] + (~right)[:, None]
+    if topk == 1:
+        return logits.scatter_(1, first % vocab, 0.0)
     rank = torch.arange(topk, device=digest.device)
-    second = (digest >> 7) & 3 == 0 if topk > 1 else torch.zeros_like(digest, dtype=torch.bool)
-    offset = (rank - second[:, None].to(torch.int64)) % topk + (~right)[:, None]
-    candidates = (lm.chosen(digest, vocab)[:, None] + offset) % vocab
+    second = (digest >> 7) & 3 == 0
+    candidates = (first + (rank - second[:, None].to(torch.int64)) % topk) % vocab
     gaps = (lm.mix(digest[:, None] + rank) & (2**GAP_BITS - 1)) + 2 ** (GAP_BITS - 2)
     gaps[:, 0] = 0
-    behind = gaps.cumsum(1).to(torch.float32) * -(0.5**GAP_BITS)
-    return digest.new_full((digest.shape[0], vocab), NEVER, dtype=torch.float32).scatter_(1, candidates, behind)
+    return logits.scatter_(1, candidates, gaps.cumsum(1).to(torch.float32) * -(0.5**GAP_BITS))
 
 
 def index_seeds(digest: torch.Tensor) -> torch.Tensor:
@@ -173,24 +175,19 @@ def draft(
     )
 
 
-def verify(tree: Tree, digest: torch.Tensor, lengths: torch.Tensor, deepest: int, powers: torch.Tensor, vocab: int) -> Accepted:
-    """Walk down the tree as long as it has the target's own next token.
+def verify(tree: Tree, chosen: torch.Tensor) -> Accepted:
+    """Accept drafts as long as the tree goes on with the target's own next token.
 
-    digest: int64 [batch], of contexts with the bonus token. lengths: int64 [batch], without it.
+    chosen: int64 [batch, deepest + 1], what the target chooses behind the bonus token, and behind that, and so on.
     """
-    batch = digest.shape[0]
-    at = torch.full((batch, 1), -1)
-    accept_lens, walking, chosen = torch.zeros(batch, dtype=torch.int64), torch.ones(batch, dtype=torch.bool), []
-    for depth in range(deepest + 1):
-        token = lm.chosen(digest, vocab)
-        chosen.append(torch.where(walking, token, -1))
-        digest = digest + part(token, lengths + 1 + depth, powers)
-        found = (tree.parents == at) & (tree.tokens == token[:, None])
-        walking = walking & found.any(1)
-        accept_lens += walking
-        at = found.to(torch.int64).argmax(1, keepdim=True)
-    tokens = torch.stack(chosen, 1)
-    return Accepted(accept_lens, tokens, tokens.gather(1, accept_lens[:, None])[:, 0])
+    same = tree.tokens == chosen.gather(1, tree.depths - 1)
+    from_bonus, above = tree.parents < 0, tree.parents.clamp(min=0)
+    path = same & from_bonus
+    for _ in range(chosen.shape[1] - 2):
+        path = same & (from_bonus | path.gather(1, above))
+    accept_lens = path.sum(1)
+    kept = torch.arange(chosen.shape[1]) <= accept_lens[:, None]
+    return Accepted(accept_lens, torch.where(kept, chosen, -1), chosen.gather(1, accept_lens[:, None])[:, 0])
 
 
 class EagleRelay:
