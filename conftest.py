@@ -57,8 +57,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if not re.fullmatch(r"cpu|virtual|cuda(:\d+)?", device):
         raise pytest.UsageError(f"--device {device}: give cpu, virtual, cuda or cuda:N")
     config.option.level = config.option.level or default_level(config.getoption("profile"), device)
-    if config.option.level != "relay" and device != "cpu":
-        raise pytest.UsageError(f"--level {config.getoption('level')}: runs on the CPU alone so far; leave --device {device} out")
     if device.startswith("cuda"):
         import torch
 
@@ -324,6 +322,18 @@ def sanitized_runner(pytestconfig: pytest.Config):
 
 
 @pytest.fixture(scope="session")
+def other_rank_runner(pytestconfig: pytest.Config):
+    """As `release_runner`, another rank of tensor parallelism."""
+    yield from _runner(pytestconfig, rank=1)
+
+
+@pytest.fixture(scope="session")
+def scheduler_other_rank_runner(pytestconfig: pytest.Config):
+    """As `other_rank_runner`, with SGLang's own scheduler."""
+    yield from _runner(pytestconfig, rank=1, level="scheduler")
+
+
+@pytest.fixture(scope="session")
 def scheduler_release_runner(pytestconfig: pytest.Config):
     """As `release_runner`, with SGLang's own scheduler."""
     yield from _runner(pytestconfig, level="scheduler")
@@ -336,14 +346,20 @@ def scheduler_debug_runner(pytestconfig: pytest.Config):
 
 
 @pytest.fixture(scope="session")
-def scheduler_kernel_runner(pytestconfig: pytest.Config):
+def scheduler_virtual_runner(pytestconfig: pytest.Config):
+    """As `virtual_runner`, with SGLang's own scheduler."""
+    yield from _runner(pytestconfig, "virtual", level="scheduler")
+
+
+@pytest.fixture(scope="session")
+def scheduler_kernel_runner(pytestconfig: pytest.Config, device: str):
     """As `kernel_runner`, with SGLang's own scheduler and the Triton paths of its worker."""
-    yield from _runner(pytestconfig, launches=True, level="scheduler")
+    yield from _runner(pytestconfig, device, launches=True, level="scheduler")
 
 
 @pytest.fixture
 def runner_for(request: pytest.FixtureRequest):
-    """The runner of a kind, `release`, `debug` or `kernel`, at a level; started when it is first needed."""
+    """The runner of a kind, `release`, `debug`, `kernel` or `other_rank`, at a level; started when it is first needed."""
 
     def runner(kind: str, level: str = "relay"):
         return request.getfixturevalue(f"{kind}_runner" if level == "relay" else f"{level}_{kind}_runner")

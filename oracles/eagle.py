@@ -16,7 +16,7 @@ from oracles import language_model as lm
 
 CHUNKS, CHUNK_BITS = 4, 16  # a digest of 64 bits in float32, which is exact below 2**24
 GAP_BITS = 20  # of the distance between two scores: sums of eight are exact in float32
-SHIFTS = torch.arange(CHUNKS) * CHUNK_BITS
+DISAGREEMENT = 0x2545F4914F6CDD1D  # what a difference of hidden state and the draft's own pool is multiplied by
 NEVER = -1e4  # the score of a token that is no candidate: its probability is exactly 0
 
 
@@ -77,12 +77,12 @@ def digests(
 
 def hidden_states(digest: torch.Tensor) -> torch.Tensor:
     """int64 [n] as float32 [n, CHUNKS]."""
-    return ((digest[:, None] >> SHIFTS.to(digest.device)) & (2**CHUNK_BITS - 1)).to(torch.float32)
+    return ((digest[:, None] >> torch.arange(CHUNKS, device=digest.device) * CHUNK_BITS) & (2**CHUNK_BITS - 1)).to(torch.float32)
 
 
 def digest_of(hidden: torch.Tensor) -> torch.Tensor:
     """The inverse of `hidden_states`: int64 [n]."""
-    return (hidden.to(torch.int64) << SHIFTS.to(hidden.device)).sum(1)
+    return (hidden.to(torch.int64) << torch.arange(CHUNKS, device=hidden.device) * CHUNK_BITS).sum(1)
 
 
 def scores(digest: torch.Tensor, right: torch.Tensor, topk: int, vocab: int) -> torch.Tensor:
@@ -136,24 +136,36 @@ def likeliest(chances: torch.Tensor, topk: int) -> tuple[torch.Tensor, torch.Ten
 
 
 def draft(
-    relayed: Extras, lengths: torch.Tensor, right: torch.Tensor, deepest: int, count: int, powers: torch.Tensor, vocab: int
+    relayed: Extras,
+    context: torch.Tensor,
+    lengths: torch.Tensor,
+    right: torch.Tensor,
+    deepest: int,
+    count: int,
+    powers: torch.Tensor,
+    vocab: int,
 ) -> Tree:
     """The `count` likeliest of the tokens that are drafted down to `deepest`, from what the last step left behind.
 
     Each level keeps as many of its tokens as candidates were relayed, and each of those has as many children.
-    right: int64 [batch], how many levels have the true token among their candidates, the relayed ones counted.
+    context: int64 [batch], digests of the contexts in the draft's pool, the bonus token included; where hidden states say otherwise
+    the draft believes neither. right: int64 [batch], how many levels have the true token among their candidates, the relayed ones counted.
     lengths: int64 [batch], of contexts without the bonus token.
     """
     batch, topk = relayed.topk_index.shape
     score, tokens = relayed.topk_p, relayed.topk_index
+    device = lengths.device
     digest = digest_of(relayed.hidden_states)[:, None].expand(batch, topk)
+    doubt = digest - context[:, None]
     all_scores, all_tokens = [score], [tokens]
-    depths = [torch.ones(topk, dtype=torch.int64)]
-    parents = [torch.full((batch, topk), -1)]
-    places = torch.arange(topk).expand(batch, topk)  # of those that have children, among all
+    depths = [torch.ones(topk, dtype=torch.int64, device=device)]
+    parents = [torch.full((batch, topk), -1, device=device)]
+    places = torch.arange(topk, device=device).expand(batch, topk)  # of those that have children, among all
     for level in range(1, deepest):
         at = (lengths + level)[:, None].expand(batch, topk)
-        digest = digest + part(tokens, at, powers)
+        digest = digest + part(tokens, at, powers) + doubt * DISAGREEMENT
+        # In a tree later steps write where no other branch reads, so only a chain looks again.
+        doubt = doubt * (1 + DISAGREEMENT) if topk == 1 else doubt * 0
         true = (level < right)[:, None].expand(batch, topk).reshape(-1)
         chances, children = likeliest(torch.softmax(scores(digest.reshape(-1), true, topk, vocab), dim=-1), topk)
         expanded = (score[:, :, None] * chances.view(batch, topk, topk)).flatten(1)
@@ -161,7 +173,7 @@ def draft(
         first = sum(part.shape[1] for part in all_tokens)
         all_scores.append(expanded)
         all_tokens.append(children)
-        depths.append(torch.full((topk * topk,), level + 1))
+        depths.append(torch.full((topk * topk,), level + 1, device=device))
         parents.append(places.repeat_interleave(topk, 1))
         best = torch.topk(expanded, topk, dim=-1)
         score, tokens = best.values, children.gather(1, best.indices)
@@ -186,7 +198,7 @@ def verify(tree: Tree, chosen: torch.Tensor) -> Accepted:
     for _ in range(chosen.shape[1] - 2):
         path = same & (from_bonus | path.gather(1, above))
     accept_lens = path.sum(1)
-    kept = torch.arange(chosen.shape[1]) <= accept_lens[:, None]
+    kept = torch.arange(chosen.shape[1], device=chosen.device) <= accept_lens[:, None]
     return Accepted(accept_lens, torch.where(kept, chosen, -1), chosen.gather(1, accept_lens[:, None])[:, 0])
 
 

@@ -29,7 +29,7 @@ from fixtures.sut import Sut, locate
 from reports.checked_script import exit_of
 from reports.minimize import minimize
 from reports.reduction import kind_of
-from reports.reproducer import story_of, write_reproducer
+from reports.reproducer import story_of_smallest, write_reproducer
 from reports.trials import Trials
 
 MOST_DRAWN = 400
@@ -55,7 +55,7 @@ def measure(name: str, broken: BrokenRelay, out: Path, intact: Sut, rivals: bool
         steps = list(simpler(smallest))
         left = [what for what, schedule in steps if same_kind(trials(schedule.to_json()), kind)]
         checked = time.monotonic() - begin
-        made = write_reproducer(out / "reproducers" / name, minimized, story_of(minimized, runner), runner, intact)
+        made = write_reproducer(out / "reproducers" / name, minimized, story_of_smallest(minimized, runner), runner, intact)
         result = {
             "name": name,
             "kind": kind,

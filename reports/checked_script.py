@@ -71,7 +71,8 @@ def name_of_intact(intact: Sut | None, sut: Sut) -> str:
 def exit_of(script: Path, sut: Sut) -> int | None:
     """The exit code of a script with this SGLang; None when it did not end in time."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_", "SGLANG_"))}
-    environment |= {"PYTHONPATH": os.pathsep.join(sut.path()), "RELAY_SUITE": str(ROOT)}
+    path = [*sut.path(), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment |= {"PYTHONPATH": os.pathsep.join(path), "RELAY_SUITE": str(ROOT)}
     command = [sys.executable, "-W", "ignore", str(script)]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=SCRIPT_LIMIT, check=False, cwd=script.parent)

@@ -49,7 +49,7 @@ class _Script:
         if story["dialect"].get("level") == "scheduler":
             raise NotFlat("SGLang's own scheduler makes the calls, and its whole loop belongs to the fault")
         self.is_read = story["read"] is not None
-        if device == "virtual":
+        if device == "virtual" or story.get("raced"):
             raise NotFlat("it takes streams, and an order in which their work runs")
         if not self.is_read and self.name not in ("exception", "assertion", "process"):
             raise NotFlat(f"it shows in {self.name}, which no single relay call gives")

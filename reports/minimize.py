@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fixtures.schedule import ScheduleError, load
+from reports.holding import held_longer
 from reports.reduction import Search, Stopped, spelled_out, text_of, to_a_fixpoint
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def minimize(
 ) -> Minimized:
     """The smallest schedule found that fails as `text` does; on Ctrl-C or when `seconds` are over, the best so far.
 
+    On a GPU a schedule that does not fail alone is tried with its streams held longer.
     Raises ScheduleError for a text that is no schedule, DoesNotFail, RunnerFailed.
     """
     from reports.trials import Trials  # it starts processes and needs torch; a bad file is refused without
@@ -63,6 +65,11 @@ def minimize(
     begin = time.monotonic()
     trials = Trials(runner)
     failure = trials.first(text_of(document))
+    if failure is None and runner.on_gpu:
+        for document in held_longer(document):
+            failure = trials.first(text_of(document))
+            if failure is not None:
+                break
     if failure is None:
         raise DoesNotFail("nothing goes wrong with this schedule on this SUT")
     search = Search(document, failure, trials, begin + seconds, progress)
@@ -89,7 +96,7 @@ def main(words: list[str] | None = None) -> int:
     from fixtures.runner_process import RunnerFailed, RunnerProcess, options_of
     from fixtures.sut import SutError, locate
     from reports.checked_script import intact_release
-    from reports.reproducer import story_of, write_reproducer
+    from reports.reproducer import story_of_smallest, write_reproducer
 
     kept = _kept_beside(asked.file)
     wanted = asked.sut or kept.get("sut", {}).get("root")
@@ -106,7 +113,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         with _Bar() as bar:
             minimized = minimize(text, runner, asked.seconds, bar)
-        made = write_reproducer(asked.out / "reproducers", minimized, story_of(minimized, runner), runner, intact_release(sut))
+        made = write_reproducer(asked.out / "reproducers", minimized, story_of_smallest(minimized, runner), runner, intact_release(sut))
     except DoesNotFail as error:
         print(f"{asked.file}: {error}; it failed elsewhere? give --sut and --mode", file=sys.stderr)
         return 1

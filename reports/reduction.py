@@ -16,13 +16,18 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from fixtures.contained import SILENT
-from fixtures.schedule import Iteration, Schedule, parse
+from fixtures.schedule import Iteration, Run, Schedule, parse
 
 Document = dict
 Path = tuple
 
 PLAIN_ITERATION = Iteration().model_dump(mode="json")
-FLAGS = {"overlap": True, "host_lengths": False, "result_first": False, "idle": False}
+FLAGS = {
+    name: field.default
+    for part in (Run, Iteration)
+    for name, field in part.model_fields.items()
+    if isinstance(field.default, bool)
+}
 
 
 def kind_of(failure: dict) -> tuple[str, str, str]:
@@ -160,9 +165,10 @@ def plain_iterations(search: Search) -> None:
 
 
 def shrink_run(search: Search) -> None:
-    """Scheduler, block, page, slots, pool, vocabulary and salt, each at its least at once."""
-    least = {"overlap": True, "block_size": 1, "page_size": 1, "slots": 1, "spare_pages": 0, "host_lengths": False}
-    for name, value in ({"salt": 0} | least | {"vocab": 2}).items():
+    """Every choice of the run at its least at once: flags as nobody sets them, numbers at the lowest there is."""
+    flags = {name: value for name, value in FLAGS.items() if name in search.best["run"]}
+    least = {"chunk": 0, "eagle": 0, "window": 0, "block_size": 1, "page_size": 1, "slots": 1, "spare_pages": 0}
+    for name, value in ({"salt": 0} | flags | least | {"vocab": 2}).items():
         if search.best["run"][name] != value:
             search.attempt(replaced(search.best, ("run", name), value))
 

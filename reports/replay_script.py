@@ -20,7 +20,6 @@ with tempfile.TemporaryDirectory() as scratch:
     command = [sys.executable, "-m", "pytest", "suites/differential", "--replay", str(schedule), "--sut", str(root)]
     command += ["--level", {level!r}]
     command += ["--device", {device!r}, "--artifacts", scratch]
-    environment = dict(os.environ, PYTHONPATH="")
     code = subprocess.run(command, cwd=suite, env=environment).returncode
     try:
         summary = json.loads(pathlib.Path(scratch, "summary.json").read_text())

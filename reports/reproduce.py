@@ -24,7 +24,7 @@ from reports.launch_reproducer import write_launch_reproducer
 from reports.minimize import SECONDS, DoesNotFail, minimize
 from reports.page import write_page
 from reports.reduction import kind_of
-from reports.reproducer import Reproducer, folder_name, key_of, story_of, write_reproducer
+from reports.reproducer import Reproducer, folder_name, key_of, story_of, story_of_smallest, write_reproducer
 from reports.summary import SummaryError
 
 
@@ -47,15 +47,25 @@ class Reproducers:
     def of_schedule(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
         runner = self._runner(sut, **options_of(kept["mode"]))
         text = load(file).to_json()
-        story = runner.job("story", document=text)
+        story = story_of(text, kept["divergence"], runner)
         if story["divergence"] is None or not self._is_new(key_of(story)):
             return None
         try:
-            minimized = minimize(text, runner, self.seconds)
+            return self._smallest(text, key_of(story), runner, sut)
         except DoesNotFail:
-            return None  # it goes wrong now and then, and another schedule may hold still
-        smallest = story_of(minimized, runner)
-        if key_of(smallest) != key_of(story) and not self._is_new(key_of(smallest)):
+            if not runner.on_gpu:
+                return None  # it goes wrong now and then, and another schedule may hold still
+        simulated = self._runner(sut, **options_of(kept["mode"]) | {"device": "virtual"})
+        try:
+            return self._smallest(text, (), simulated, sut)
+        except DoesNotFail:
+            return None
+
+    def _smallest(self, text: str, key: tuple, runner: RunnerProcess, sut: Sut) -> Reproducer | None:
+        """Raises DoesNotFail, RunnerFailed."""
+        minimized = minimize(text, runner, self.seconds)
+        smallest = story_of_smallest(minimized, runner)
+        if key_of(smallest) != key and not self._is_new(key_of(smallest)):
             return None  # made smaller, it is one that is known
         return write_reproducer(self.folder, minimized, smallest, runner, intact_release(sut))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fixtures.artifacts import AT_SCHEDULER, WATCHING, suite_version, write_atomically
 from fixtures.contained import SILENT
-from fixtures.runner_process import RunnerProcess
+from fixtures.runner_process import RunnerFailed, RunnerProcess
 from fixtures.sut import Sut
 from fixtures.virtual_lane import stream_name
 from reports.checked_script import NOT_RUN, Checker, Outcome, name_of_intact
@@ -49,6 +49,8 @@ def first_wrong_call(story: dict) -> str:
         return story["written"]["call"]
     if story.get("streams"):
         return story["streams"]["race"]["first"]["operation"]
+    if story.get("raced"):
+        return "race"
     until = story["calls"] if story["read"] is None else story["read"]
     calls = [call["do"] for call in story["tape"][:until] if call["do"] not in NO_SUSPECTS]
     return calls[-1] if calls else "start"
@@ -65,12 +67,26 @@ def folder_name(key: tuple[str, ...]) -> str:
     return re.sub(r"[^\w.-]+", "_", f"{field}-after-{operation}-from-{call}")
 
 
-def story_of(minimized: Minimized, runner: RunnerProcess) -> dict:
-    """What happens in the smallest schedule, call by call. Raises RunnerFailed."""
-    story = runner.job("story", document=minimized.text)
-    if story["divergence"] is None:
-        story["divergence"] = minimized.failure  # it only shows beside other runs; the picture still helps
+def story_of(text: str, failure: dict, runner: RunnerProcess) -> dict:
+    """What happens in a schedule that fails with `failure`, call by call; `divergence` may be None. Raises RunnerFailed.
+
+    What takes a GPU's context with it, or does not show on it this time, is told without the SUT.
+    """
+    try:
+        story = runner.job("story", document=text)
+    except RunnerFailed:
+        if not runner.on_gpu:
+            raise
+        return runner.job("story", document=text, failure=failure)
+    if story["divergence"] is None and runner.on_gpu:
+        return story | {"divergence": failure, "raced": True}
     return story
+
+
+def story_of_smallest(minimized: Minimized, runner: RunnerProcess) -> dict:
+    """The same of a minimized schedule, whose failure it has where it shows beside other runs only. Raises RunnerFailed."""
+    story = story_of(minimized.text, minimized.failure, runner)
+    return story if story["divergence"] is not None else story | {"divergence": minimized.failure}
 
 
 def write_reproducer(
@@ -78,7 +94,7 @@ def write_reproducer(
 ) -> Reproducer:
     """Write the folder of one minimized failure, below `folder`. Raises RunnerFailed.
 
-    story: what `story_of` gives. intact: a right build of the same release, to check the script on.
+    story: what `story_of_smallest` gives. intact: a right build of the same release, to check the script on.
     """
     mode = runner.mode()
     here = folder / folder_name(key_of(story))
@@ -163,7 +179,10 @@ def readme(
     sut = runner.sut
     requests, iterations = minimized.size()[0], last_iteration(story) + 1
     if not_flat:
-        script = f"`reproduce.py` replays the schedule through the suite, because no flat script is honest here: {not_flat}."
+        script = (
+            f"`reproduce.py` replays the schedule through the suite, because no flat script is honest here: {not_flat}. "
+            "`PYTHONPATH=<folder with sglang> python reproduce.py <folder of the suite>`."
+        )
     else:
         script = f"`reproduce.py` ({made.lines} lines) needs torch and SGLang only: `PYTHONPATH=<folder with sglang> python reproduce.py`."
     lines = [
@@ -198,7 +217,7 @@ def readme(
 def _in_the_suite(mode: str, device: str) -> str:
     if mode.startswith(WATCHING):
         return "`pytest suites/structure --sut <release or folder>` watches for the name."
-    options = (" --device virtual" if device == "virtual" else "") + (" --level scheduler" if AT_SCHEDULER in mode else "")
+    options = (f" --device {device}" if device != "cpu" else "") + (" --level scheduler" if AT_SCHEDULER in mode else "")
     return f"`tox -e replay -- schedule.json --sut <release or folder>{options}`."
 
 

@@ -17,19 +17,22 @@ from pathlib import Path
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.events import EVENTS
 from fixtures.runner_process import RunnerProcess
-from fixtures.sglang_scheduler.run import CHUNK, DRAFT_PROBS, INDEX_SEEDS, MIXED, NGRAM, PLANNED
+from fixtures.sglang_scheduler.run import CHUNK, DRAFT_PROBS, INDEX_SEEDS, MIXED, NGRAM, PLANNED, PREBUILT, WINDOWED
 from fixtures.sut import RELEASES, locate
 from fixtures.tally import Tally
 
 FILE = Path(__file__).parent / "measured/scheduler_level.md"
 SEED, CHUNK_OF_SCHEDULES, WITH_KERNELS = 1, 40, 4
 ALGORITHMS = {"DFlash": "dflash", "EAGLE": "eagle", "N-gram": "ngram"}  # by the shape of their schedules
-ALSO = (CHUNK, MIXED, PLANNED, DRAFT_PROBS, INDEX_SEEDS)
+ALSO = (CHUNK, MIXED, PLANNED, PREBUILT, WINDOWED, DRAFT_PROBS, INDEX_SEEDS)
 REASONS = {
     "idle": "idle batches come from DP attention alone, which DFlash refuses before 0.5.20 and n-gram speculation everywhere",
     MIXED: "speculation turns mixed batches off before 0.5.19, n-gram speculation everywhere",
     DRAFT_PROBS: "EAGLE alone relays them",
     INDEX_SEEDS: "EAGLE alone relays them, from 0.5.15 on",
+    WINDOWED: "only DFlash's draft has a window",
+    PREBUILT: "`build_disagg_draft_input` makes no draft input for DFlash before 0.5.20 and none for n-gram speculation, so a "
+    "decode server cannot run it",
     "reuse": "up to 0.5.17 freed slots queue behind all free ones and are taken from the front, so the slot that the last "
     "forward still holds was not handed on in these schedules; later releases take the slot freed last",
 }

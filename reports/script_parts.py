@@ -13,7 +13,7 @@ WORDS = 'sys.path[:0] = [word for word in sys.argv[1:] if word != "child"]'
 SAYS_WHAT_IT_RAN_ON = 'print("SGLang", sglang.__version__, "from", sglang.__file__, "torch", torch.__version__)'
 WATCHED = f"faulthandler.dump_traceback_later({WATCHDOG}, exit=True)  # exits 1 where "
 
-# Of a template: `suite` and `root`, the folders of the suite and of the SGLang that would be imported.
+# Of a template: `suite` and `root`, the folders of the suite and of the SGLang that would be imported, and `environment`.
 FINDS_THE_SUITE = '''import importlib.util
 import json
 import os
@@ -28,6 +28,8 @@ if found is None or not (suite / "suites/differential").is_dir():
     print("no sglang to import" if found is None else f"{{suite}} is not the suite's folder")
     sys.exit(2)
 root = pathlib.Path(found.submodule_search_locations[0]).parent
+path = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and not pathlib.Path(p, "sglang").is_dir()]
+environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path))  # the suite puts this SGLang in front itself
 '''
 
 

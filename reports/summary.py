@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fixtures.judge import RANKS
+
 SCHEMA_FILE = Path(__file__).with_name("summary.schema.json")
 Count = Annotated[int, Field(ge=0)]
 
@@ -22,6 +24,7 @@ MEANINGS = {
     "PASS": "no difference found",
     "known": "no difference found but reviewed ones",
     "DIVERGED": "the SUT does not do what the old relay did",
+    RANKS: "two ranks of tensor parallelism do not do the same, though neither left the oracle",
     "ERROR": "the SUT raised, hung or died, or the suite could not run it",
     "INTERRUPTED": "stopped; what follows is what was seen so far",
     "SKIPPED": "nothing could run here",
@@ -53,6 +56,17 @@ class Checks(_Part):
     skipped: dict[str, Count]
 
 
+class Machine(_Part):
+    """Where and when it ran. gpu: its name, empty without `--device cuda`."""
+
+    date: Annotated[str, Field(description="of the run's end, UTC, as YYYY-MM-DD")]
+    python: str
+    torch: str
+    triton: str
+    gpu: str
+    cores: Count
+
+
 class Failure(BaseModel):
     """One divergence. iteration, request, slot: -1 where the run as a whole is meant.
 
@@ -61,7 +75,7 @@ class Failure(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    verdict: Literal["DIVERGED", "ERROR"]
+    verdict: Literal["DIVERGED", "RANKS DIVERGED", "ERROR"]
     field: str
     operation: str
     iteration: int
@@ -84,9 +98,10 @@ class Summary(BaseModel):
 
     summary_version: Literal[1]
     suite_version: str
-    verdict: Literal["PASS", "known", "DIVERGED", "ERROR", "INCOMPLETE", "INTERRUPTED", "SKIPPED"]
+    verdict: Literal["PASS", "known", "DIVERGED", "RANKS DIVERGED", "ERROR", "INCOMPLETE", "INTERRUPTED", "SKIPPED"]
     sut: SutFacts
     device: str
+    machine: Machine | None = None
     stood_in_for: Annotated[list[str], Field(description="what could not exist on the machine and was replaced")]
     profile: str
     seed: int

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import platform
 import shlex
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from fixtures.artifacts import AT_SCHEDULER, save_failure, suite_version, write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
-from fixtures.judge import DIVERGED, Divergence
+from fixtures.judge import DIVERGED, RANKS, Divergence
 from fixtures.profiles import profile_of
 from fixtures.sglang_relay.stand_ins import planned
 from fixtures.sut import Sut
@@ -24,6 +27,23 @@ LIVE_MINIMUM = 3
 MOST_KINDS = 8
 SUMMARY_VERSION = 1
 WIDTH = 92
+
+
+def machine(device: str) -> dict:
+    """The facts of `reports.summary.Machine`."""
+    gpu = ""
+    if device.startswith("cuda"):
+        import torch
+
+        gpu = torch.cuda.get_device_name(torch.device(device))
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "triton": version("triton"),
+        "gpu": gpu,
+        "cores": len(os.sched_getaffinity(0)),
+    }
 
 
 class VerdictReporter:
@@ -144,6 +164,8 @@ class VerdictReporter:
         counted = {failure for failure in self.failed if "differential" not in failure and failure not in self.judged}
         if "DIVERGED" in verdicts or counted:
             return "DIVERGED"
+        if RANKS in verdicts:
+            return RANKS
         if verdicts or self.errors or self.failed:
             return "ERROR"
         return ""
@@ -217,7 +239,7 @@ class VerdictReporter:
         for reason, names in sorted(self.reasons.items()):
             lines.append(f"error        {reason}" + (f" ({len(names)} checks)" if len(names) > 1 else ""))
         said = set().union(*self.reasons.values())
-        others = [name for name in self.failed + self.errors if "test_streams" not in name and name not in said]
+        others = [name for name in self.failed + self.errors if name not in self.judged and "test_streams" not in name and name not in said]
         lines += [f"failed       {name}" for name in others[:12]]
         return lines
 
@@ -273,6 +295,7 @@ class VerdictReporter:
             "verdict": self.word(),
             "sut": self.sut.to_dict(),
             "device": self.config.getoption("device"),
+            "machine": machine(self.config.getoption("device")),
             "stood_in_for": planned(self.config.getoption("device")),
             "profile": self.profile_name,
             "seed": self.seed,

@@ -16,6 +16,7 @@ from fixtures.draw import seeded
 from fixtures.neighbours import simpler
 from fixtures.schedule import MAX_FILE_BYTES, Schedule, parse
 from fixtures.sut import ROOT, SutError, locate
+from fixtures.tally import Tally
 from reports.minimize import DoesNotFail, minimize
 from reports.reduction import Search, Stopped, kind_of, spelled_out, to_a_fixpoint
 from reports.trials import Trials
@@ -154,10 +155,8 @@ def test_time_that_is_over_leaves_the_best_so_far() -> None:
 class Scripted:
     """A runner that judges by a predicate, and is interrupted at one trial."""
 
-    device = "cpu"
-
-    def __init__(self, predicate, interrupt_at: int = -1) -> None:
-        self.predicate, self.interrupt_at, self.count = predicate, interrupt_at, 0
+    def __init__(self, predicate, interrupt_at: int = -1, on_gpu: bool = False) -> None:
+        self.predicate, self.interrupt_at, self.on_gpu, self.count = predicate, interrupt_at, on_gpu, 0
 
     def start(self) -> None:
         self.closed = False
@@ -170,6 +169,12 @@ class Scripted:
         if self.count == self.interrupt_at:
             raise KeyboardInterrupt
         return failing("x") if self.predicate(parse(document)) else None
+
+    def schedule(self, document: str, save: bool) -> Tally:
+        """On a GPU, where a race loses every second time."""
+        self.count += 1
+        lost = self.count % 2 == 0 and self.predicate(parse(document))
+        return Tally(failures=[failing("x")] if lost else [])
 
 
 def test_an_interrupt_leaves_the_best_so_far() -> None:
@@ -186,6 +191,18 @@ def test_an_interrupt_leaves_the_best_so_far() -> None:
 def test_a_schedule_that_does_not_fail_is_said_so() -> None:
     with pytest.raises(DoesNotFail):
         minimize(everything().to_json(), Scripted(lambda schedule: False))
+
+
+def test_a_race_that_needs_company_is_held_longer_and_then_made_small() -> None:
+    """Alone on the GPU it shows only where the forward is late with its publish; the shortest such hold is left."""
+
+    def late(schedule: Schedule) -> bool:
+        held = [stall for turn in schedule.iterations for stall in turn.stalls]
+        return len(schedule.requests) > 1 and any(stall.point == "before_publish" and stall.cycles > 1000 for stall in held)
+
+    small = parse(minimize(everything().to_json(), Scripted(late, on_gpu=True)).text)
+    assert len(small.requests) == 2
+    assert [[(stall.point, stall.cycles) for stall in turn.stalls] for turn in small.iterations] == [[("before_publish", 1001)]]
 
 
 # -- real SGLang ------------------------------------------------------------------------------------------

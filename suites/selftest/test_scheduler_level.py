@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fixtures.broken_copy import Edit
 from fixtures.draw import SMALL, seeded
 from fixtures.neighbours import simpler
 from reports.minimize import minimize
-from reports.reproducer import story_of, write_reproducer
+from reports.reproducer import story_of_smallest, write_reproducer
 
 SCHEDULER = "sglang/srt/managers/scheduler.py"
 WORKER = "sglang/srt/speculative/dflash_worker_v2.py"
-NEIGHBOURS = 150
 
 
 @pytest.fixture
@@ -20,18 +21,19 @@ def scheduler_on(runner_on):
     return lambda sut, **options: runner_on(sut, level="scheduler", **options)
 
 
-def test_every_part_of_a_schedule_can_be_taken_out(sut, runner_for) -> None:
-    """What is one step simpler runs as well, and everything balances."""
+@pytest.mark.parametrize(("prebuilt", "count"), [(0, 150), (100, 80)])
+def test_every_part_of_a_schedule_can_be_taken_out(prebuilt: int, count: int, runner_for) -> None:
+    """What is one step simpler runs as well, and everything balances; with and without requests that come prefilled."""
     runner = runner_for("release", "scheduler")
-    ran = 0
-    for index in range(3):
-        for what, neighbour in simpler(seeded(5, index, SMALL)):
+    ran, parts = 0, 3
+    for index in range(parts):
+        for what, neighbour in simpler(seeded(5, index, replace(SMALL, prebuilt=prebuilt))):
             failures = runner.schedule(neighbour.to_json(), save=False).failures
             assert failures == [], f"schedule {index}, {what}: {failures[0]['line']}"
             ran += 1
-            if ran == NEIGHBOURS * (index + 1) // 3:
+            if ran == count * (index + 1) // parts:
                 break
-    assert ran == NEIGHBOURS
+    assert ran == count
 
 
 def test_the_same_seed_gives_the_same_counts(runner_for) -> None:
@@ -80,7 +82,7 @@ def test_a_failure_is_minimized_and_replays(broken_sut, scheduler_on, tmp_path) 
     runner = scheduler_on(broken_sut(turned))
     minimized = minimize(seeded(1, 1).to_json(), runner, 60)
     assert minimized.size()[0] <= 4
-    made = write_reproducer(tmp_path / "reproducers", minimized, story_of(minimized, runner), runner)
+    made = write_reproducer(tmp_path / "reproducers", minimized, story_of_smallest(minimized, runner), runner)
     assert not made.flat
     assert made.outcome.on_sut == 1
     assert "--level scheduler" in (made.folder / "README.md").read_text()

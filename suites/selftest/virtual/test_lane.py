@@ -16,7 +16,7 @@ from fixtures.sut import ROOT
 from fixtures.virtual.interleaving import STREAMS
 from reports.minimize import minimize
 from reports.reduction import kind_of
-from reports.reproducer import story_of, write_reproducer
+from reports.reproducer import story_of_smallest, write_reproducer
 
 SEED, WITHIN, SECONDS = 1, 3, 10
 EAGER_AND_LATE = [(), *((Switch(hold=(stream,)),) for stream in range(STREAMS + 1))]
@@ -164,7 +164,7 @@ def test_a_lost_fence_becomes_a_small_reproducer_that_needs_one_switch(broken_su
     assert small.size() == (1, 2)
     (switch,) = left.interleaving
     assert (switch.at, len(switch.hold)) == (0, 1)
-    made = write_reproducer(tmp_path, small, story_of(small, runner), runner, verify=False)
+    made = write_reproducer(tmp_path, small, story_of_smallest(small, runner), runner, verify=False)
     assert (made.folder / "streams.svg").is_file()
     readme = (made.folder / "README.md").read_text(encoding="utf-8")
     assert "held back: from step 0 on " in readme

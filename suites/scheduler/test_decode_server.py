@@ -1,0 +1,31 @@
+"""Requests that were prefilled elsewhere, where a decode server retracts one and resumes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.known import sort_findings
+from fixtures.schedule import Iteration, Request, Run, Schedule
+
+FINDING = "a request that a decode server retracts and resumes drafts from KV that is not its own"
+WAITS = 3  # iterations before one is retracted; others write to its KV locations before it resumes
+RETRACTED = Schedule(
+    run=Run(block_size=4, slots=2, prebuilt=True),
+    requests=tuple(Request(id=identity, prompt=9, budget=30, accept=(3,)) for identity in range(3)),
+    iterations=(*(Iteration(),) * WAITS, Iteration(retract=1)),
+)
+
+
+def test_a_resumed_request_drafts_from_its_own_context(levels: tuple[str, ...], sut, known, runner_for, record_property) -> None:
+    if "scheduler" not in levels:
+        pytest.skip("SGLang's scheduler is not run: --level relay")
+    seen = runner_for("release", "scheduler").job("resumed", document=RETRACTED.to_json())
+    if not seen["arrivals"]:
+        pytest.skip("DFlash cannot run on a decode server before 0.5.20")
+    found = seen["divergence"]
+    assert found is None or found["field"] == "accept_lens", found["line"]
+    new, stale, matched = sort_findings([FINDING] if found else [], "decode server", sut.release, known)
+    for entry in matched:
+        record_property("known", [entry.id, entry.reason])
+    assert not new, f"{FINDING}: {found['line']}"
+    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
