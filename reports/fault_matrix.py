@@ -16,21 +16,26 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from html import escape
 from pathlib import Path
 
+from tqdm import tqdm
+
 from fixtures.artifacts import suite_version, write_atomically
-from fixtures.faults import CATALOGUE, WAITING, Fault
+from fixtures.faults import CATALOGUE, Fault
 from fixtures.runner_process import RunnerFailed, RunnerProcess
 from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, locate
 
 FOLDER = Path(__file__).parent / "measured"
 SEED, WITHIN, EXAMPLES = 1, 200, 100
-STREAMS = ("release", "debug", "scheduler", "virtual")
-ON_VIRTUAL = 3  # schedules there: most of what it is for shows in the first
+PARTS = 4  # of the pairs fault and suite; each imports SGLang once for every kind of runner
+STREAMS = ("release", "debug", "scheduler", "virtual", "virtual scheduler")
+ON_VIRTUAL = {"virtual": 3, "virtual scheduler": 12}  # schedules there: most of what it is for shows in the first
 OTHERS = ("dtype", "structure", "unconditional")
-MACHINE = "state machine"
-COLUMNS = (*STREAMS, *OTHERS, "kernels", MACHINE)
+MACHINE, RANKS, ON_RANKS = "state machine", "ranks", 24
+COLUMNS = (*STREAMS, RANKS, *OTHERS, "kernels", MACHINE)
 
 
 def in_kernels(fault: Fault) -> bool:
@@ -40,35 +45,69 @@ def in_kernels(fault: Fault) -> bool:
 def measure(sut: Sut, artifacts: Path) -> dict[str, dict[str, dict]]:
     """By fault and column: caught, by what, after how many schedules and seconds. Absent: not reached there."""
     found: dict[str, dict[str, dict]] = {name: {} for name in CATALOGUE}
-    reached = [fault for fault in CATALOGUE.values() if not fault.waits and not in_kernels(fault)]
-    for kind in STREAMS:
-        device, within = ("virtual", ON_VIRTUAL) if kind == "virtual" else ("cpu", WITHIN)
-        level = kind if kind == "scheduler" else "relay"
-        options = {"debug": kind == "debug", "level": level, "worker": "matrix", "hang_limit": 300}
-        runner = RunnerProcess(sut=sut, device=device, artifacts=artifacts, **options)
-        runner.seeded(SEED, 0, 2)  # so that no fault pays for what a process does once
-        for fault in reached:
-            try:
-                tried = runner.job("fault", fault=fault.name, seed=SEED, start=0, count=within)
-            except RunnerFailed as error:
-                found[fault.name][kind] = {"caught": False, "by": without_places(str(error)), "schedules": 0, "seconds": 0.0}
-                continue
-            by = without_places(tried["caught"]["line"]) if tried["caught"] else ""
-            found[fault.name][kind] = {
-                "caught": bool(by), "by": by, "schedules": tried["schedules"], "seconds": tried["seconds"],
-            }  # fmt: skip
-            if kind == "release" and fault.seen_in == kind:  # what debug assertions or other suites see, it has no means for
-                machine = runner.job("state_machine", fault=fault.name, examples=EXAMPLES)
-                found[fault.name][MACHINE] = {"caught": machine["caught"], "by": machine["what"], "seconds": machine["seconds"]}
+    reached = [fault for fault in CATALOGUE.values() if not in_kernels(fault)]
+    pairs = [(fault.name, suite) for fault in reached for suite in OTHERS]
+    pairs += [(fault.name, "kernels") for fault in CATALOGUE.values() if in_kernels(fault)]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        work = [pool.submit(by_streams, sut, artifacts / kind, kind, reached) for kind in STREAMS]
+        work += [pool.submit(by_ranks, sut, artifacts / RANKS, [fault for fault in reached if fault.seen_in == RANKS])]
+        work += [pool.submit(by_suites, sut, pairs[part::PARTS]) for part in range(PARTS)]
+        for done in tqdm(as_completed(work), total=len(work), unit="part", disable=None):
+            for name, column, cell in done.result():
+                found[name][column] = cell
+    return found
+
+
+Cell = tuple[str, str, dict]  # fault, column, what was seen
+
+
+def by_streams(sut: Sut, artifacts: Path, kind: str, faults: list[Fault]) -> list[Cell]:
+    """Each fault under drawn schedules, in one kind of runner; in the release runner under the plain state machine too."""
+    within = ON_VIRTUAL.get(kind, WITHIN)
+    device, level = "virtual" if kind in ON_VIRTUAL else "cpu", "scheduler" if "scheduler" in kind else "relay"
+    runner = RunnerProcess(sut, device, artifacts, worker="matrix", debug=kind == "debug", level=level, hang_limit=300)
+    runner.seeded(SEED, 0, 2)  # so that no fault pays for what a process does once
+    cells: list[Cell] = []
+    for fault in faults:
+        try:
+            tried = runner.job("fault", fault=fault.name, seed=SEED, start=0, count=within)
+        except RunnerFailed as error:
+            cells.append((fault.name, kind, {"caught": False, "by": without_places(str(error)), "schedules": 0, "seconds": 0.0}))
+            continue
+        by = without_places(tried["caught"]["line"]) if tried["caught"] else ""
+        seen = {"caught": bool(by), "by": by, "schedules": tried["schedules"], "seconds": tried["seconds"]}
+        cells.append((fault.name, kind, seen))
+        if kind == "release" and fault.seen_in == kind:  # what debug assertions or other suites see, it has no means for
+            machine = runner.job("state_machine", fault=fault.name, examples=EXAMPLES)
+            cells.append((fault.name, MACHINE, {"caught": machine["caught"], "by": machine["what"], "seconds": machine["seconds"]}))
+    runner.close()
+    return cells
+
+
+def by_ranks(sut: Sut, artifacts: Path, faults: list[Fault]) -> list[Cell]:
+    """Faults that only two ranks beside each other show, under the schedules in which they differ first."""
+    ranks = [RunnerProcess(sut, "cpu", artifacts, worker=f"rank{rank}", level="scheduler", rank=rank) for rank in (0, 1)]
+    cells = []
+    for fault in faults:
+        begin = time.perf_counter()
+        arguments = {"seed": SEED, "start": 0, "count": ON_RANKS}
+        digests = [runner.job("planted", fault=fault.name, job="digests", arguments=arguments) for runner in ranks]
+        first = next((index for index, (a, b) in enumerate(zip(*digests, strict=True)) if a != b), None)
+        seen = {"caught": first is not None, "by": "" if first is None else "the ranks' transcripts differ"}
+        seen |= {"schedules": ON_RANKS if first is None else first + 1, "seconds": time.perf_counter() - begin}
+        cells.append((fault.name, RANKS, seen))
+    for runner in ranks:
         runner.close()
-    pairs = [[fault.name, suite] for fault in reached for suite in OTHERS]
-    pairs += [[fault.name, "kernels"] for fault in CATALOGUE.values() if in_kernels(fault)]
+    return cells
+
+
+def by_suites(sut: Sut, pairs: list[tuple[str, str]]) -> list[Cell]:
     command = [sys.executable, "-W", "ignore", "-m", "fixtures.faults.in_suites", "--sut", sut.root]
     done = subprocess.run(command, cwd=ROOT, input=json.dumps(pairs), capture_output=True, text=True, check=True)
-    for one in map(json.loads, done.stdout.splitlines()):
-        test = one["test"].rpartition("::")[2]
-        found[one["fault"]][one["suite"]] = {"caught": one["caught"], "by": test, "seconds": one["seconds"]}
-    return found
+    return [
+        (one["fault"], one["suite"], {"caught": one["caught"], "by": one["test"].rpartition("::")[2], "seconds": one["seconds"]})
+        for one in map(json.loads, done.stdout.splitlines())
+    ]
 
 
 def without_places(line: str) -> str:
@@ -77,14 +116,13 @@ def without_places(line: str) -> str:
 
 
 def summary(found: dict[str, dict[str, dict]]) -> dict:
-    """Counts over faults that do not wait; medians of where each is to be seen by schedules."""
-    there = [fault for fault in CATALOGUE.values() if not fault.waits]
+    """Counts over all faults; medians of where each is to be seen by schedules."""
+    there = list(CATALOGUE.values())
     own = [found[fault.name].get(fault.seen_in, {}) for fault in there]
     streams = [cell for fault, cell in zip(there, own, strict=True) if fault.seen_in in STREAMS and cell.get("caught")]
     machine = [found[fault.name][MACHINE] for fault in there if fault.seen_in == "release"]
     return {
-        "faults": len(CATALOGUE),
-        "waiting": len(CATALOGUE) - len(there),
+        "faults": len(there),
         "caught": sum(1 for cell in own if cell.get("caught")),
         "missed": [fault.name for fault, cell in zip(there, own, strict=True) if not cell.get("caught")],
         "median_schedules": statistics.median(cell["schedules"] for cell in streams),
@@ -103,8 +141,7 @@ def to_markdown(found: dict[str, dict[str, dict]], said: dict, origin: str) -> s
         "",
         origin,
         "",
-        f"{said['faults']} faults, {said['waiting']} of them waiting for a lane or level; of the other "
-        f"{said['faults'] - said['waiting']}, {said['caught']} are caught where they should be"
+        f"{said['faults']} faults, of which {said['caught']} are caught where they should be"
         + (f", and not: {', '.join(said['missed'])}." if said["missed"] else ".")
         + f" Faults that schedules see: {said['median_schedules']:g} schedules and {said['median_seconds']:g} s at the median, "
         f"{said['most_schedules']} and {said['most_seconds']:g} s at most. Of those without debug assertions the plain state machine over `FutureMap` ({EXAMPLES} examples, "
@@ -121,23 +158,22 @@ def to_markdown(found: dict[str, dict[str, dict]], said: dict, origin: str) -> s
             lines += ["", f"## {family[0].upper()}{family[1:]}", "", f"| fault | what it does | {' | '.join(COLUMNS)} |"]
             lines.append("| --- | --- |" + " :---: |" * len(COLUMNS))
         text = fault.text + (f" Like {fault.like}." if fault.like else "") + (f" *{fault.taught}*" if fault.taught else "")
-        cells = [f"waits for {WAITING[fault.seen_in].partition(':')[0]}"] if fault.waits else []
-        cells += [_cell(fault, found[fault.name].get(column), column) for column in COLUMNS[len(cells) :]]
+        cells = [_cell(fault, found[fault.name].get(column), column) for column in COLUMNS]
         lines.append(f"| {fault.name} | {text} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def _cell(fault: Fault, cell: dict | None, column: str) -> str:
     if cell is None:
-        return "" if fault.waits else "-"
+        return "-"
     if not cell["caught"]:
         return ""
     text = str(cell["schedules"]) if "schedules" in cell else "yes"
     return f"**{text}**" if column == fault.seen_in else text
 
 
-ROW, CELL, NAME, TOP = 14, 74, 330, 40
-COLOURS = {"asserted": "#1b7f4d", "caught": "#9fd4b4", "nothing": "#f2f2f2", "waits": "#e8d9a8", "unreached": "#ffffff"}
+ROW, CELL, NAME, TOP = 14, 84, 330, 40
+COLOURS = {"asserted": "#1b7f4d", "caught": "#9fd4b4", "nothing": "#f2f2f2", "unreached": "#ffffff"}
 
 
 def to_svg(found: dict[str, dict[str, dict]]) -> str:
@@ -167,7 +203,7 @@ def to_svg(found: dict[str, dict[str, dict]]) -> str:
     x = 4
     for kind, words in (
         ("asserted", "caught where it should be, after so many schedules"), ("caught", "caught here too"),
-        ("nothing", "not seen here"), ("waits", "waits for a lane or level"),
+        ("nothing", "not seen here"),
     ):  # fmt: skip
         parts.append(f'<rect x="{x}" y="{y + 12}" width="12" height="12" fill="{COLOURS[kind]}"/><text x="{x + 16}" y="{y + 22}">{words}</text>')
         x += 40 + 6 * len(words)
@@ -180,8 +216,6 @@ def to_svg(found: dict[str, dict[str, dict]]) -> str:
 
 
 def _kind(fault: Fault, cell: dict | None, column: str) -> str:
-    if fault.waits:
-        return "waits"
     if cell is None:
         return "unreached"
     if not cell["caught"]:
@@ -204,8 +238,9 @@ def main() -> int:
             found = measure(sut, Path(artifacts))
         origin = (
             f"Generated by `python -m reports.fault_matrix` on {datetime.date.today().isoformat()}: suite {suite_version()}, "
-            f"{sut.title()}, relay files {sut.digest}, Python {platform.python_version()}, {os.cpu_count()} CPU cores that were "
-            f"not idle otherwise; schedules 0 to {WITHIN - 1} of seed {SEED}, on the virtual lane 0 to {ON_VIRTUAL - 1}, imports not counted."
+            f"{sut.title()}, relay files {sut.digest}, Python {platform.python_version()}, as many jobs at a time as there are CPU cores "
+            f"({len(os.sched_getaffinity(0))}); schedules 0 to {WITHIN - 1} of seed {SEED}, on the virtual lane 0 to {ON_VIRTUAL['virtual'] - 1}, "
+            f"with the scheduler there 0 to {ON_VIRTUAL['virtual scheduler'] - 1}; imports not counted."
         )
         data = {"origin": origin, "summary": summary(found), "found": found}
         write_atomically(kept, json.dumps(data, indent=1) + "\n")

@@ -9,11 +9,15 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+
+from tqdm import tqdm
 
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.runner_process import RunnerProcess
@@ -28,7 +32,7 @@ MODULES = (
 )
 WITH_KERNELS = MODULES[-1]
 SCHEDULES, ON_VIRTUAL = 10, 8
-KERNELS = "Triton kernels"
+KERNELS, KERNEL_PARTS = "Triton kernels", 8
 WAITS = "waits"  # a reason that begins so names a lane to come, and the mutant counts as not caught
 ON_A_GPU = "on a GPU"  # one that begins so says what the gate on a GPU notices, and the mutant counts as caught
 
@@ -50,11 +54,22 @@ def relay_mutants(sut: Sut, module: str, artifacts: Path) -> dict[str, str]:
     return noticed
 
 
-def kernel_mutants(sut: Sut) -> dict[str, str]:
-    command = [sys.executable, "-W", "ignore", "-m", "fixtures.kernel_mutants", "--sut", sut.root]
+def kernel_mutants(sut: Sut, part: int) -> dict[str, str]:
+    command = [sys.executable, "-W", "ignore", "-m", "fixtures.kernel_mutants", "--sut", sut.root, "--part", f"{part}/{KERNEL_PARTS}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     results = [json.loads(line) for line in done.stdout.splitlines()]
     return {result["name"]: result["noticed"] for result in results}
+
+
+def all_mutants(sut: Sut, artifacts: Path) -> dict[str, dict[str, str]]:
+    """By module, as many at a time as there are cores."""
+    tried: dict[str, dict[str, str]] = {module: {} for module in (*MODULES, KERNELS)}
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        work = {pool.submit(relay_mutants, sut, module, artifacts / module): module for module in MODULES}
+        work |= {pool.submit(kernel_mutants, sut, part): KERNELS for part in range(KERNEL_PARTS)}
+        for done in tqdm(as_completed(work), total=len(work), unit="part", disable=None):
+            tried[work[done]] |= done.result()
+    return {module: dict(sorted(noticed.items())) for module, noticed in tried.items()}
 
 
 def to_markdown(tried: dict[str, dict[str, str]], reasons: dict[str, str], sut: Sut, date: str) -> str:
@@ -100,12 +115,8 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--sut", default=DEFAULT_RELEASE)
     sut = locate(options.parse_args().sut)
-    tried = {}
     with tempfile.TemporaryDirectory() as artifacts:
-        for module in MODULES:
-            tried[module] = relay_mutants(sut, module, Path(artifacts))
-            print(module, len(tried[module]), flush=True)
-    tried[KERNELS] = kernel_mutants(sut)
+        tried = all_mutants(sut, Path(artifacts))
     reasons = json.loads(REASONS.read_text(encoding="utf-8"))
     write_atomically(FILE.with_suffix(".json"), json.dumps(tried, indent=1))
     write_atomically(FILE, to_markdown(tried, reasons, sut, datetime.date.today().isoformat()))

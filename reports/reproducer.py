@@ -179,7 +179,10 @@ def readme(
     sut = runner.sut
     requests, iterations = minimized.size()[0], last_iteration(story) + 1
     if not_flat:
-        script = f"`reproduce.py` replays the schedule through the suite, because no flat script is honest here: {not_flat}."
+        script = (
+            f"`reproduce.py` replays the schedule through the suite, because no flat script is honest here: {not_flat}. "
+            "`PYTHONPATH=<folder with sglang> python reproduce.py <folder of the suite>`."
+        )
     else:
         script = f"`reproduce.py` ({made.lines} lines) needs torch and SGLang only: `PYTHONPATH=<folder with sglang> python reproduce.py`."
     lines = [

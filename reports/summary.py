@@ -56,6 +56,17 @@ class Checks(_Part):
     skipped: dict[str, Count]
 
 
+class Machine(_Part):
+    """Where and when it ran. gpu: its name, empty without `--device cuda`."""
+
+    date: Annotated[str, Field(description="of the run's end, UTC, as YYYY-MM-DD")]
+    python: str
+    torch: str
+    triton: str
+    gpu: str
+    cores: Count
+
+
 class Failure(BaseModel):
     """One divergence. iteration, request, slot: -1 where the run as a whole is meant.
 
@@ -90,6 +101,7 @@ class Summary(BaseModel):
     verdict: Literal["PASS", "known", "DIVERGED", "RANKS DIVERGED", "ERROR", "INCOMPLETE", "INTERRUPTED", "SKIPPED"]
     sut: SutFacts
     device: str
+    machine: Machine | None = None
     stood_in_for: Annotated[list[str], Field(description="what could not exist on the machine and was replaced")]
     profile: str
     seed: int

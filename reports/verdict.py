@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import platform
 import shlex
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,23 @@ LIVE_MINIMUM = 3
 MOST_KINDS = 8
 SUMMARY_VERSION = 1
 WIDTH = 92
+
+
+def machine(device: str) -> dict:
+    """The facts of `reports.summary.Machine`."""
+    gpu = ""
+    if device.startswith("cuda"):
+        import torch
+
+        gpu = torch.cuda.get_device_name(torch.device(device))
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "triton": version("triton"),
+        "gpu": gpu,
+        "cores": len(os.sched_getaffinity(0)),
+    }
 
 
 class VerdictReporter:
@@ -275,6 +295,7 @@ class VerdictReporter:
             "verdict": self.word(),
             "sut": self.sut.to_dict(),
             "device": self.config.getoption("device"),
+            "machine": machine(self.config.getoption("device")),
             "stood_in_for": planned(self.config.getoption("device")),
             "profile": self.profile_name,
             "seed": self.seed,

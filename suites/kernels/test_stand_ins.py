@@ -1,4 +1,4 @@
-"""What stands in for kernels at scheduler level on a CPU does what SGLang's own kernels do, beyond the end of a row too."""
+"""What stands in for kernels at scheduler level, on a CPU and on simulated streams, does what SGLang's own kernels do, beyond the end of a row too."""
 
 from __future__ import annotations
 
@@ -7,3 +7,8 @@ CASES = 40
 
 def test_torch_versions_equal_the_kernels(kernel_runner, seed: int) -> None:
     assert kernel_runner.job("kernel_stand_ins", seed=seed, count=CASES) == []
+
+
+def test_answers_to_launches_equal_the_kernels(kernel_runner, seed: int) -> None:
+    """Raw pointers are followed there as well."""
+    assert kernel_runner.job("answered_launches", seed=seed, count=CASES) == []

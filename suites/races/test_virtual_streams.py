@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.profiles import VIRTUAL_EACH_LATE, VIRTUAL_RACES
+from fixtures.known import sort_findings
+from fixtures.profiles import SCHEDULER_EACH_LATE, SCHEDULER_RACES, VIRTUAL_EACH_LATE, VIRTUAL_RACES
 from suites.differential.test_streams import report_failures
 
 
@@ -38,3 +39,18 @@ def test_every_stream_late_in_turn(virtual_runner, seed: int, tally, record_prop
     tally.merge(found["tally"] | {"shapes": [], "live": {}})
     assert found["tally"]["schedules"] == VIRTUAL_EACH_LATE * found["orders"]
     report(tally, record_property)
+
+
+def test_the_scheduler_in_orders_of_its_own(runner_for, seed: int, sut, known, tally, record_property) -> None:
+    """SGLang's own event loop, write-after-read barrier, record ring and worker around the relay."""
+    runner = runner_for("virtual", "scheduler")
+    drawn = runner.seeded(seed, 0, SCHEDULER_RACES)
+    late = runner.job("interleaved", seed=seed, start=SCHEDULER_RACES, count=SCHEDULER_EACH_LATE)
+    for ran in (drawn.to_dict(), late["tally"]):
+        tally.merge(ran | {"shapes": [], "live": {}})
+    assert tally.schedules == SCHEDULER_RACES + SCHEDULER_EACH_LATE * late["orders"]
+    report(tally, record_property)
+    _, stale, matched = sort_findings(runner.job("known_races"), "races", sut.release, known)
+    for entry in matched:
+        record_property("known", [entry.id, entry.reason])
+    assert not stale, f"known races that are not there any more: {', '.join(stale)}"

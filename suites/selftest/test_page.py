@@ -166,7 +166,7 @@ def test_a_run_without_failures_has_no_empty_parts() -> None:
 def test_it_says_which_suite_catches_which_planted_fault(tmp_path: Path) -> None:
     """As it was measured; where nothing was, the page goes without."""
     cells = {"release": {"caught": True, "by": "x", "schedules": 3, "seconds": 0.1}, "dtype": {"caught": False, "by": "", "seconds": 1.0}}
-    data = {"origin": "Generated once.", "summary": {"faults": 2, "waiting": 0, "caught": 1}, "found": {"one": cells, "two": {"dtype": cells["dtype"]}}}
+    data = {"origin": "Generated once.", "summary": {"faults": 2, "caught": 1}, "found": {"one": cells, "two": {"dtype": cells["dtype"]}}}
     write_atomically(tmp_path / "faults.json", json.dumps(data))
     assert read_detection(tmp_path) is None, "without its picture"
     write_atomically(tmp_path / "faults.svg", "<svg/>")

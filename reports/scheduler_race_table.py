@@ -1,0 +1,204 @@
+"""Cross-stream faults around SGLang's own scheduler, by release: `python -m reports.scheduler_race_table`.
+
+Written to `measured/scheduler_races.md`, and as data to `scheduler_races.json`. First the lost publish fence: what else orders the
+next resolve with the publish, in each release, where verifies run as captured graphs (a server's default) and where they do not.
+Then every fault of the catalogue that only streams around the scheduler show, and intact releases in the same orders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import tempfile
+from pathlib import Path
+
+from fixtures.artifacts import suite_version, write_atomically
+from fixtures.draw import SHAPES, seeded
+from fixtures.faults import CATALOGUE
+from fixtures.runner_process import RunnerFailed, RunnerProcess
+from fixtures.schedule import Switch
+from fixtures.sut import RELEASES, locate
+from fixtures.virtual.interleaving import STREAMS
+from fixtures.virtual_lane import stream_name
+
+MEASURED = Path(__file__).parent / "measured"
+SEED, WITHIN, INTACT = 1, 12, 8
+FENCE = "publish-event-recorded-off-the-forward-stream"
+FENCE_SCHEDULES = 6
+ORDERS = {"program order": ()} | {f"{stream_name(stream)} late": (Switch(hold=(stream,)),) for stream in range(STREAMS + 1)}
+BY_ORDER = ("race", "lifetime")
+FAULTS = [fault for fault in CATALOGUE.values() if fault.seen_in == "virtual scheduler"]
+
+
+def lost_fence(runner: RunnerProcess, eager: bool) -> dict:
+    """reported, places: the race that is reported. harm, order: the first wrong value. barrier: by launch, how often it waited for what."""
+    found = {"eager": eager, "reported": 0, "places": [], "harm": "", "order": "", "schedules": FENCE_SCHEDULES * len(ORDERS)}
+    for index in range(FENCE_SCHEDULES):
+        for order, switches in ORDERS.items():
+            schedule = seeded(SEED, index, SHAPES["dflash"]).model_copy(update={"interleaving": switches})
+            tried = runner.job("raced", fault=FENCE, document=schedule.to_json(), eager=eager)
+            ours = [race for race in tried["races"] if race["first"]["site"].endswith(" in publish")]
+            found["reported"] += bool(ours)
+            if ours and not found["places"]:
+                found["places"] = [ours[0][side]["site"] for side in ("first", "second")]
+            divergence = tried["divergence"]
+            if divergence is not None and divergence["field"] not in BY_ORDER and not found["harm"]:
+                found |= {"harm": f"{divergence['field']} after {divergence['operation']}", "order": order}
+    return found | {"barrier": runner.job("barrier", seed=SEED, start=0, count=FENCE_SCHEDULES, eager=eager)}
+
+
+def caught(runner: RunnerProcess, fault: str) -> dict:
+    """by: what caught it in program order, and after how many schedules; places: its two call sites."""
+    for index in range(WITHIN):
+        try:
+            tried = runner.job("raced", fault=fault, document=seeded(SEED, index).to_json())
+        except RunnerFailed as error:
+            if "CannotPlant" in str(error):
+                return {"fault": fault, "by": "cannot be planted", "schedules": 0, "places": []}
+            raise
+        if tried["divergence"] is not None:
+            places = [tried["races"][0][side]["site"] for side in ("first", "second")] if tried["races"] else []
+            return {"fault": fault, "by": tried["divergence"]["field"], "schedules": index + 1, "places": places}
+    return {"fault": fault, "by": "", "schedules": WITHIN, "places": []}
+
+
+def harm(runner: RunnerProcess, row: dict) -> dict:
+    """The first wrong value from the schedule on that caught the fault, and the order that shows it."""
+    for index in range(row["schedules"] - 1, row["schedules"] + 3):
+        for order, switches in list(ORDERS.items())[1:]:
+            schedule = seeded(SEED, index).model_copy(update={"interleaving": switches})
+            divergence = runner.job("raced", fault=row["fault"], document=schedule.to_json())["divergence"]
+            if divergence is not None and divergence["field"] not in BY_ORDER:
+                return {"harm": f"{divergence['field'].split(',')[0]} after {divergence['operation']}", "order": order}
+    return {"harm": "", "order": ""}
+
+
+def run_release(release: str, newest: bool, artifacts: Path) -> dict:
+    sut = locate(release)
+    runner = RunnerProcess(
+        sut=sut, device="virtual", artifacts=artifacts, worker=f"races-{release}", hang_limit=600, level="scheduler"
+    )
+    torch = runner.start()["torch"]
+    fences = [lost_fence(runner, eager) for eager in (False, True)]
+    rows = [caught(runner, fault.name) for fault in FAULTS]
+    if newest:
+        rows = [row | harm(runner, row) for row in rows]
+    ran = runner.job("interleaved", seed=SEED, start=0, count=INTACT)
+    known = runner.job("known_races")
+    runner.close()
+    return {
+        "release": release,
+        "digest": sut.digest,
+        "torch": torch,
+        "fence": fences,
+        "faults": rows,
+        "iterations": ran["tally"]["iterations"],
+        "alarms": [failure["line"] for failure in ran["tally"]["failures"]],
+        "known": known,
+        "milliseconds": round(1000 * ran["seconds"] / max(1, ran["tally"]["iterations"]), 1),
+    }
+
+
+def to_markdown(rows: list[dict], date: str) -> str:
+    newest = rows[-1]
+    lines = [
+        "# Cross-stream faults around SGLang's own scheduler, on simulated streams",
+        "",
+        f"Generated by `python -m reports.scheduler_race_table` on {date}: suite {suite_version()}, Python {platform.python_version()}, "
+        f"torch {newest['torch']}, {os.cpu_count()} CPU cores that were not idle otherwise, seed {SEED}. SGLang's own event loop, "
+        "`run_batch`, write-after-read barrier, record ring, relay and DFlash worker; the model forwards are this suite's.",
+        "",
+        "## The publish fence lost",
+        "",
+        f"Public issue 30435, planted as `{FENCE}`: is the next resolve still ordered with the publish? "
+        f"{FENCE_SCHEDULES} schedules in {len(ORDERS)} orders: in how many runs the two were reported as a race, and the first value that "
+        "differed. Barrier: what `_apply_war_barrier` waited for after a verify, and where it stands. A captured verify is a server's "
+        "default; eager is `--disable-cuda-graph`.",
+        "",
+        "| SGLang | verify | barrier after a verify | reported | values | between | so |",
+        "| --- | --- | --- | ---: | --- | --- | --- |",
+    ]
+    for row in rows:
+        for fence in row["fence"]:
+            places = " and ".join(f"`{place}`" for place in fence["places"])
+            values = f"{fence['harm']} ({fence['order']})" if fence["harm"] else "the same"
+            lines.append(
+                f"| {row['release']} | {'eager' if fence['eager'] else 'captured'} | {waits_for(fence['barrier'])} "
+                f"| {fence['reported']} of {fence['schedules']} | {values} | {places} | {verdict(fence)} |"
+            )
+    lines += [
+        "",
+        f"## Missing edges, on SGLang {newest['release']}",
+        "",
+        "`caught`: what the first schedule in program order gives, where every value is right. `harm`: the first wrong value, and the order "
+        "that shows it.",
+        "",
+        "| fault | what it does | caught | between | harm | order |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for fault, row in zip(FAULTS, newest["faults"], strict=True):
+        places = " and ".join(f"`{place}`" for place in row["places"])
+        like = f" Like {fault.like}." if fault.like else ""
+        lines.append(f"| {fault.name} | {fault.text}{like} | {_cell(row)} | {places} | {row['harm'] or 'none'} | {row['order']} |")
+    lines += [
+        "",
+        "## By release",
+        "",
+        f"What catches each fault in program order within {WITHIN} schedules, and after how many where that is more than one; last what "
+        f"intact releases gave in {INTACT} schedules, each in {len(ORDERS)} orders, and the CPU time of an iteration with all checks, the "
+        "oracle's run and the judge included.",
+        "",
+        "| fault | " + " | ".join(row["release"] for row in rows) + " |",
+        "| --- |" + " --- |" * len(rows),
+    ]
+    for place, fault in enumerate(FAULTS):
+        lines.append(f"| {fault.name} | " + " | ".join(_cell(row["faults"][place]) for row in rows) + " |")
+    lines.append("| intact: iterations | " + " | ".join(f"{row['iterations']:,}" for row in rows) + " |")
+    lines.append("| intact: divergences | " + " | ".join(str(len(row["alarms"])) for row in rows) + " |")
+    lines.append("| intact: known races | " + " | ".join(str(len(row["known"])) for row in rows) + " |")
+    lines.append("| CPU ms an iteration | " + " | ".join(str(row["milliseconds"]) for row in rows) + " |")
+    lines += ["", *(f"- {row['release']}: {line}" for row in rows for line in row["alarms"])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def waits_for(barrier: dict[str, int]) -> str:
+    """Of the counts of a release's barrier, those after a verify, in words."""
+    seen = {key.removeprefix("decode: "): count for key, count in barrier.items() if key.startswith("decode: ")}
+    return "; ".join(f"{words} ({count})" for words, count in sorted(seen.items())) or "none"
+
+
+def verdict(fence: dict) -> str:
+    by_event = any(key.startswith("decode: the read-done event") for key in fence["barrier"])
+    if fence["reported"]:
+        return "not covered" + (": the event comes ahead of the publish" if by_event else "")
+    return "covered: the barrier waits for all of the forward, publish included" if not by_event else "covered"
+
+
+def _cell(row: dict) -> str:
+    return (row["by"] or "not caught") + (f" ({row['schedules']})" if row["by"] and row["schedules"] > 1 else "")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--releases", nargs="+", default=RELEASES)
+    options.add_argument("--draw", action="store_true", help="only write again what scheduler_races.json holds")
+    asked = options.parse_args()
+    kept = MEASURED / "scheduler_races.json"
+    if asked.draw:
+        data = json.loads(kept.read_text(encoding="utf-8"))
+    else:
+        data = {"date": datetime.date.today().isoformat(), "releases": []}
+        with tempfile.TemporaryDirectory() as artifacts:
+            for release in asked.releases:
+                data["releases"].append(run_release(release, release == asked.releases[-1], Path(artifacts)))
+                print(json.dumps(data["releases"][-1]), flush=True)
+        write_atomically(kept, json.dumps(data, indent=1) + "\n")
+    write_atomically(MEASURED / "scheduler_races.md", to_markdown(data["releases"], data["date"]))
+    print(MEASURED / "scheduler_races.md")
+
+
+if __name__ == "__main__":
+    main()

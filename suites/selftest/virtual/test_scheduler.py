@@ -1,0 +1,78 @@
+"""SGLang's own scheduler on simulated streams: each missing edge is caught with its two places, does harm in some order, and nothing else is caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.draw import SHAPES, seeded
+from fixtures.faults import CATALOGUE, Fault
+from fixtures.schedule import STALL_POINTS, Iteration, Schedule, Stall, Switch
+from fixtures.virtual.interleaving import STREAMS
+
+SEED, WITHIN = 1, 12
+IN_ORDER = [(), *((Switch(hold=(stream,)),) for stream in range(STREAMS + 1))]
+LOST_FENCE = "publish-event-recorded-off-the-forward-stream"
+
+pytestmark = pytest.mark.new_contract
+
+
+def faults() -> list[Fault]:
+    return [fault for fault in CATALOGUE.values() if fault.seen_in == "virtual scheduler"]
+
+
+@pytest.fixture
+def runner(runner_for):
+    return runner_for("virtual", "scheduler")
+
+
+def drawn(index: int, switches: tuple[Switch, ...] = (), shape: str = "gate") -> Schedule:
+    return seeded(SEED, index, SHAPES[shape]).model_copy(update={"interleaving": switches})
+
+
+def raced(runner, fault: str, schedule: Schedule) -> dict:
+    return runner.job("raced", fault=fault, document=schedule.to_json())
+
+
+@pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name)
+def test_every_missing_edge_is_caught_and_does_harm(fault: Fault, runner) -> None:
+    """In program order, where all values are right, and the same each time; with a stream late a value is wrong."""
+    for index in range(WITHIN):
+        schedule = drawn(index)
+        found = raced(runner, fault.name, schedule)
+        if found["divergence"] is not None:
+            break
+    assert found["races"]
+    assert found["divergence"]["field"] in ("race", "lifetime")
+    assert raced(runner, fault.name, schedule) == found
+    places = [race[side]["site"] for race in found["races"] for side in ("first", "second")]
+    assert any(place.startswith("sglang/") for place in places)
+    harm = (raced(runner, fault.name, drawn(later, order)) for later in range(index, index + 4) for order in IN_ORDER[1:])
+    assert any(late["divergence"] and late["divergence"]["field"] not in ("race", "lifetime") for late in harm)
+
+
+def test_no_two_faults_are_one(runner) -> None:
+    """At one site none diverges for the first time as another does."""
+    seen = [(fault.site, runner.job("fault", fault=fault.name, seed=SEED, start=0, count=WITHIN)["caught"]["line"]) for fault in faults()]
+    assert len(set(seen)) == len(faults()) >= 3
+
+
+def test_a_lost_publish_fence_names_publish_and_resolve(runner) -> None:
+    """Public issue 30435: behind the read-done event of a captured verify, nothing else orders the next resolve with the publish."""
+    (race,) = raced(runner, LOST_FENCE, drawn(0))["races"]
+    assert [race[side]["site"].rpartition(" in ")[2] for side in ("first", "second")] == ["publish", "resolve_seq_lens_cpu"]
+    assert [race[side]["stream"] for side in ("first", "second")] == ["the forward stream", "the schedule stream"]
+
+
+@pytest.mark.parametrize("shape", ["dflash", "eagle"])
+def test_the_intact_scheduler_has_no_race(shape: str, runner) -> None:
+    for index, order in enumerate(IN_ORDER):
+        assert raced(runner, "", drawn(index, order, shape)) == {"divergence": None, "races": []}
+
+
+@pytest.mark.parametrize("point", STALL_POINTS)
+def test_a_stall_holds_its_stream_and_does_no_harm(point: str, runner) -> None:
+    schedule = drawn(1).model_copy(update={"iterations": (Iteration(stalls=(Stall(point=point, cycles=1),)),) * 30})
+    assert raced(runner, "", schedule)["divergence"] is None
+    if point == "before_publish":
+        assert raced(runner, LOST_FENCE, drawn(1))["divergence"]["field"] == "race"
+        assert raced(runner, LOST_FENCE, schedule)["divergence"]["field"] == "seq_lens"
