@@ -129,8 +129,8 @@ def to_markdown(rows: list[dict], date: str) -> str:
         f"{FENCE_SCHEDULES} schedules. Reported: the two call sites, the stream that reads, and in how many of the {FENCE_SCHEDULES}, in "
         f"program order. Values: what differed with {' or '.join(LATE)}, and which. Barrier: what `_apply_war_barrier` waited "
         "for after a verify, how often, and where it stands. A captured verify is a server's default; eager is `--disable-cuda-graph`. "
-        f"{sum(1 for index in range(FENCE_SCHEDULES) if seeded(SEED, index, SHAPES['dflash']).run.host_lengths)} of the schedules mirror "
-        "lengths to the host.",
+        "Lengths are mirrored to the host in "
+        f"{sum(1 for index in range(FENCE_SCHEDULES) if seeded(SEED, index, SHAPES['dflash']).run.host_lengths)} of the schedules.",
         "",
         "| SGLang | verify | barrier after a verify | reported | values | so |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.broken_copy import Edit
 from fixtures.draw import SHAPES, seeded
 from fixtures.faults import CATALOGUE, Fault
-from fixtures.schedule import STALL_POINTS, Iteration, Schedule, Stall, Switch
+from fixtures.schedule import STALL_POINTS, Iteration, Request, Run, Schedule, Stall, Switch
 from fixtures.virtual.interleaving import STREAMS
+from reports.minimize import minimize
+from reports.reproducer import story_of_smallest, write_reproducer
 
 SEED, WITHIN = 1, 12
 IN_ORDER = [(), *((Switch(hold=(stream,)),) for stream in range(STREAMS + 1))]
@@ -76,3 +79,26 @@ def test_a_stall_holds_its_stream_and_does_no_harm(point: str, runner) -> None:
     if point == "before_publish":
         assert raced(runner, LOST_FENCE, drawn(1))["divergence"]["field"] == "race"
         assert raced(runner, LOST_FENCE, schedule)["divergence"]["field"] == "seq_lens"
+
+
+NO_BARRIER = Edit(
+    "sglang/srt/managers/scheduler.py",
+    "                batch_result = self.run_batch(batch)\n                # Fence result processing behind this forward's shared reads.\n"
+    "                self._apply_war_barrier()\n",
+    "                batch_result = self.run_batch(batch)\n",
+)
+
+
+def test_a_missing_barrier_becomes_a_small_reproducer_with_its_streams(broken_sut, runner_on, tmp_path) -> None:
+    runner = runner_on(broken_sut(NO_BARRIER), device="virtual", level="scheduler")
+    requests = tuple(Request(id=identity, prompt=4, budget=5, family=1, shared=3) for identity in range(3))
+    small = minimize(Schedule(run=Run(block_size=2, slots=3), requests=requests).to_json(), runner, 100)
+    assert small.complete
+    assert small.failure["field"] == "race"
+    assert "memory_pool.py" in small.failure["line"]
+    assert small.size()[0] == 1
+    made = write_reproducer(tmp_path, small, story_of_smallest(small, runner), runner)
+    assert made.outcome.on_sut == 1
+    assert (made.folder / "streams.svg").is_file()
+    readme = (made.folder / "README.md").read_text(encoding="utf-8")
+    assert "--device virtual --level scheduler" in readme or "--level scheduler --device virtual" in readme
