@@ -107,6 +107,7 @@ def main(words: list[str] | None = None) -> int:
         return 2
     options = {"device": "cpu"} | options_of(kept.get("mode", ""))
     options |= {"debug": asked.mode == "debug"} if asked.mode else {}
+    options |= {"level": asked.level} if asked.level else {}
     options |= {"device": asked.device} if asked.device else {}
     runner = RunnerProcess(sut=sut, artifacts=asked.out, worker="minimize", **options)
     print(f"SUT: {sut.title()}, {sut.root}, {runner.mode()}, {runner.device}", file=sys.stderr)
@@ -136,6 +137,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("file", type=Path, help="a failing schedule; divergence.json beside it names its SUT and mode")
     parser.add_argument("--sut", metavar="RELEASE|PATH", help="SGLang it fails on; by default the one it failed on, or the pinned one")
     parser.add_argument("--mode", choices=("release", "debug"), help="without or with SGLang's debug assertions")
+    parser.add_argument("--level", choices=("relay", "scheduler"), help="what of SGLang runs it; by default what it failed on, or the relay")
     parser.add_argument("--device", help="cpu, virtual, cuda or cuda:N; by default the one it failed on, or cpu")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="stop after N seconds with the best so far (120)")
     parser.add_argument("--out", type=Path, default=Path("artifacts"), metavar="DIR", help="where `reproducers/` goes (artifacts)")

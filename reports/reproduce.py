@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fixtures.judge import RANKS
 from fixtures.launch import Launch
 from fixtures.runner_process import RunnerFailed, RunnerProcess, options_of
 from fixtures.schedule import ScheduleError, load
@@ -45,6 +46,8 @@ class Reproducers:
         return KINDS[file.name](self, file, kept, self.sut or locate(kept["sut"]["root"]))
 
     def of_schedule(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
+        if kept["divergence"]["verdict"] == RANKS:
+            raise RunnerFailed("it takes two ranks to show; replay it")
         runner = self._runner(sut, **options_of(kept["mode"]))
         text = load(file).to_json()
         story = story_of(text, kept["divergence"], runner)

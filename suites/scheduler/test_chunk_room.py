@@ -1,0 +1,27 @@
+"""A prompt in chunks beside requests that decode: there is room for its next chunk, or it waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.known import sort_findings
+from fixtures.schedule import Request, Run, Schedule
+
+FINDING = "a prompt's next chunk finds no room in the KV pool and the scheduler raises"
+# Room for either request alone with all that it reserves, and SGLang admits both.
+BESIDE = Schedule(
+    run=Run(slots=2, spare_pages=0, chunk=4, mixed=True), requests=(Request(id=0, budget=7), Request(id=1, prompt=17))
+)
+
+
+def test_a_prompts_next_chunk_finds_room_or_waits(levels: tuple[str, ...], sut, known, runner_for, record_property) -> None:
+    if "scheduler" not in levels:
+        pytest.skip("SGLang's scheduler is not run: --level relay")
+    runner = runner_for("release", "scheduler")
+    found = runner.job("less_kind", document=BESIDE.to_json(), conditions={"chunk_room": False})["divergence"]
+    assert found is None or "Out of memory" in found["line"], found["line"]
+    new, stale, matched = sort_findings([FINDING] if found else [], "chunk room", sut.release, known)
+    for entry in matched:
+        record_property("known", [entry.id, entry.reason])
+    assert not new, f"{FINDING}: {found['line']}"
+    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
