@@ -1,8 +1,9 @@
-"""What an EAGLE draft leaves for the next step beside the bonus token, and what it drafts from it.
+"""What an EAGLE draft leaves for the next step beside the bonus token, and the tree that it drafts from it.
 
-Candidates for the first draft with their probabilities, and a hidden state that holds the digest of the whole
-context, bonus token included: wrong rows of any of them show in the drafts. Buffers are indexed by request row.
-Layouts follow SGLang 0.5.14's `EagleDraftInput` and `FutureMap`: topk_p float32, topk_index int64, hidden states.
+The draft is a hash chain of its own. Its hidden state is the digest of the whole context, and its scores are a
+function of the digest: a few candidates, the true next token among them where the draft is to be right. So a wrong
+row of anything that is relayed shows in what is drafted. Definitions follow SGLang 0.5.14's `EagleDraftInput`,
+`EagleDraftWorker.draft_forward` and `EAGLEWorkerV2.verify`, greedy.
 """
 
 from __future__ import annotations
@@ -14,14 +15,46 @@ import torch
 from oracles import language_model as lm
 
 CHUNKS, CHUNK_BITS = 4, 16  # a digest of 64 bits in float32, which is exact below 2**24
+GAP_BITS = 20  # of the distance between two scores: sums of eight are exact in float32
+DISAGREEMENT = 0x2545F4914F6CDD1D  # what a difference of hidden state and the draft's own pool is multiplied by
+NEVER = -1e4  # the score of a token that is no candidate: its probability is exactly 0
 
 
 class Extras(NamedTuple):
-    """topk_p: float32 [batch, topk]. topk_index: int64 [batch, topk]. hidden_states: float32 [batch, 4]."""
+    """topk_p: float32 [batch, topk]. topk_index: int64 [batch, topk]. hidden_states: float32 [batch, CHUNKS].
+
+    draft_probs: float32 [batch, vocab], what the first draft was drawn from, where drafts are sampled.
+    index_seeds: int32 [batch, CHUNKS], what sparse attention looked at, where the next step begins with that.
+    """
 
     topk_p: torch.Tensor
     topk_index: torch.Tensor
     hidden_states: torch.Tensor
+    draft_probs: torch.Tensor | None = None
+    index_seeds: torch.Tensor | None = None
+
+
+class Tree(NamedTuple):
+    """Drafted tokens, how deep each lies below the bonus token (1 is its child), and the place of its parent, -1 for the
+    bonus token: int64 [batch, count] each, in the order in which they were drafted."""
+
+    tokens: torch.Tensor
+    depths: torch.Tensor
+    parents: torch.Tensor
+
+
+class Accepted(NamedTuple):
+    """accept_lens: int64 [batch]. tokens: int64 [batch, deepest + 1], accepted drafts and the bonus token, -1 behind it.
+    bonus: int64 [batch]."""
+
+    accept_lens: torch.Tensor
+    tokens: torch.Tensor
+    bonus: torch.Tensor
+
+
+def part(tokens: torch.Tensor, positions: torch.Tensor, powers: torch.Tensor) -> torch.Tensor:
+    """What tokens at these positions add to a digest; int64 of the same shape."""
+    return lm.mix(lm.pack(tokens, positions)) * torch.take(powers, positions.clamp(0, powers.shape[0] - 1))
 
 
 def digests(
@@ -39,59 +72,154 @@ def digests(
     width = locations.shape[1]
     inside = torch.arange(width, device=lengths.device) < lengths[:, None]
     context = (lm.mix(torch.take(kv, locations)) * powers[:width] * inside).sum(1)
-    return salts + context + lm.mix(lm.pack(bonus, lengths)) * _power(powers, lengths)
+    return salts + context + part(bonus, lengths, powers)
 
 
-def extras(digest: torch.Tensor, topk: int, vocab: int) -> Extras:
-    """What the draft leaves behind: the true next token is the likeliest candidate, at a place that the digest chooses."""
-    place = (digest >> 3) % topk
-    offset = (torch.arange(topk, device=digest.device) - place[:, None]) % topk
-    hidden = torch.stack([(digest >> (CHUNK_BITS * part)) & (2**CHUNK_BITS - 1) for part in range(CHUNKS)], 1)
+def hidden_states(digest: torch.Tensor) -> torch.Tensor:
+    """int64 [n] as float32 [n, CHUNKS]."""
+    return ((digest[:, None] >> torch.arange(CHUNKS, device=digest.device) * CHUNK_BITS) & (2**CHUNK_BITS - 1)).to(torch.float32)
+
+
+def digest_of(hidden: torch.Tensor) -> torch.Tensor:
+    """The inverse of `hidden_states`: int64 [n]."""
+    return (hidden.to(torch.int64) << torch.arange(CHUNKS, device=hidden.device) * CHUNK_BITS).sum(1)
+
+
+def scores(digest: torch.Tensor, right: torch.Tensor, topk: int, vocab: int) -> torch.Tensor:
+    """The draft's logits after contexts with these digests: float32 [n, vocab], NEVER for all but `topk` candidates.
+
+    right: bool [n], whether the true next token is a candidate; then it is the likeliest, or now and then the second one.
+    vocab: more than topk.
+    """
+    logits = digest.new_full((digest.shape[0], vocab), NEVER, dtype=torch.float32)
+    first = lm.chosen(digest, vocab)[:, None] + (~right)[:, None]
+    if topk == 1:
+        return logits.scatter_(1, first % vocab, 0.0)
+    rank = torch.arange(topk, device=digest.device)
+    second = (digest >> 7) & 3 == 0
+    candidates = (first + (rank - second[:, None].to(torch.int64)) % topk) % vocab
+    gaps = (lm.mix(digest[:, None] + rank) & (2**GAP_BITS - 1)) + 2 ** (GAP_BITS - 2)
+    gaps[:, 0] = 0
+    return logits.scatter_(1, candidates, gaps.cumsum(1).to(torch.float32) * -(0.5**GAP_BITS))
+
+
+def index_seeds(digest: torch.Tensor) -> torch.Tensor:
+    """int64 [n] as int32 [n, CHUNKS], otherwise than in hidden states."""
+    return hidden_states(~digest).to(torch.int32)
+
+
+def digest_of_seeds(seeds: torch.Tensor) -> torch.Tensor:
+    """The inverse of `index_seeds`: int64 [n]."""
+    return ~digest_of(seeds)
+
+
+def extras(
+    digest: torch.Tensor, right: torch.Tensor, topk: int, vocab: int, draft_probs: bool = False, seeds: bool = False
+) -> Extras:
+    """What the draft leaves behind after contexts with these digests; right: as `scores` takes it.
+
+    draft_probs, seeds: whether those are left as well. With one candidate a draw can only give that one.
+    """
+    chances = torch.softmax(scores(digest, right, topk, vocab), dim=-1)
     return Extras(
-        torch.pow(0.5, offset + 1).to(torch.float32),
-        (lm.chosen(digest, vocab)[:, None] + offset) % vocab,
-        hidden.to(torch.float32),
+        *likeliest(chances, topk),
+        hidden_states(digest),
+        chances if draft_probs else None,
+        index_seeds(digest) if seeds else None,
     )
 
 
-def drafts(
-    relayed: Extras, lengths: torch.Tensor, right: torch.Tensor, count: int, powers: torch.Tensor, vocab: int
-) -> torch.Tensor:
-    """`count` drafts behind the bonus token, of which the first right[i] are true: int64 [batch, count].
+def likeliest(chances: torch.Tensor, topk: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities and tokens, the likeliest first: float32 and int64 [n, topk]."""
+    found = torch.topk(chances, topk, dim=-1)
+    return found.values, found.indices
 
-    The first comes from the candidates, the others from the digest in the hidden state.
+
+def draft(
+    relayed: Extras,
+    context: torch.Tensor,
+    lengths: torch.Tensor,
+    right: torch.Tensor,
+    deepest: int,
+    count: int,
+    powers: torch.Tensor,
+    vocab: int,
+) -> Tree:
+    """The `count` likeliest of the tokens that are drafted down to `deepest`, from what the last step left behind.
+
+    Each level keeps as many of its tokens as candidates were relayed, and each of those has as many children.
+    context: int64 [batch], digests of the contexts in the draft's pool, the bonus token included; where hidden states say otherwise
+    the draft believes neither. right: int64 [batch], how many levels have the true token among their candidates, the relayed ones counted.
+    lengths: int64 [batch], of contexts without the bonus token.
     """
-    parts = relayed.hidden_states.to(torch.int64)
-    digest = sum(parts[:, part] << (CHUNK_BITS * part) for part in range(CHUNKS))
-    token = relayed.topk_index.gather(1, relayed.topk_p.argmax(1, keepdim=True))[:, 0]
-    drafted = []
-    for step in range(count):
-        drafted.append(torch.where(step < right, token, (token + 1) % vocab))
-        place = lengths + 1 + step
-        digest = digest + lm.mix(lm.pack(token, place)) * _power(powers, place)
-        token = lm.chosen(digest, vocab)
-    return torch.stack(drafted, 1)
+    batch, topk = relayed.topk_index.shape
+    score, tokens = relayed.topk_p, relayed.topk_index
+    device = lengths.device
+    digest = digest_of(relayed.hidden_states)[:, None].expand(batch, topk)
+    doubt = digest - context[:, None]
+    all_scores, all_tokens = [score], [tokens]
+    depths = [torch.ones(topk, dtype=torch.int64, device=device)]
+    parents = [torch.full((batch, topk), -1, device=device)]
+    places = torch.arange(topk, device=device).expand(batch, topk)  # of those that have children, among all
+    for level in range(1, deepest):
+        at = (lengths + level)[:, None].expand(batch, topk)
+        digest = digest + part(tokens, at, powers) + doubt * DISAGREEMENT
+        # In a tree later steps write where no other branch reads, so only a chain looks again.
+        doubt = doubt * (1 + DISAGREEMENT) if topk == 1 else doubt * 0
+        true = (level < right)[:, None].expand(batch, topk).reshape(-1)
+        chances, children = likeliest(torch.softmax(scores(digest.reshape(-1), true, topk, vocab), dim=-1), topk)
+        expanded = (score[:, :, None] * chances.view(batch, topk, topk)).flatten(1)
+        children = children.view(batch, topk * topk)
+        first = sum(part.shape[1] for part in all_tokens)
+        all_scores.append(expanded)
+        all_tokens.append(children)
+        depths.append(torch.full((topk * topk,), level + 1, device=device))
+        parents.append(places.repeat_interleave(topk, 1))
+        best = torch.topk(expanded, topk, dim=-1)
+        score, tokens = best.values, children.gather(1, best.indices)
+        digest, places = digest.gather(1, best.indices // topk), first + best.indices
+    kept = torch.topk(torch.cat(all_scores, 1), count, dim=-1).indices.sort(1).values
+    above = torch.cat(parents, 1).gather(1, kept)
+    return Tree(
+        torch.cat(all_tokens, 1).gather(1, kept),
+        torch.cat(depths)[kept],
+        torch.where(above < 0, -1, torch.searchsorted(kept, above)),
+    )
 
 
-def _power(powers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    return torch.take(powers, places.clamp(0, powers.shape[0] - 1))
+def verify(tree: Tree, chosen: torch.Tensor) -> Accepted:
+    """Accept drafts as long as the tree goes on with the target's own next token.
+
+    chosen: int64 [batch, deepest + 1], what the target chooses behind the bonus token, and behind that, and so on.
+    """
+    same = tree.tokens == chosen.gather(1, tree.depths - 1)
+    from_bonus, above = tree.parents < 0, tree.parents.clamp(min=0)
+    path = same & from_bonus
+    for _ in range(chosen.shape[1] - 2):
+        path = same & (from_bonus | path.gather(1, above))
+    accept_lens = path.sum(1)
+    kept = torch.arange(chosen.shape[1], device=chosen.device) <= accept_lens[:, None]
+    return Accepted(accept_lens, torch.where(kept, chosen, -1), chosen.gather(1, accept_lens[:, None])[:, 0])
 
 
 class EagleRelay:
     """Rows of bonus tokens and extras, kept from one step to the next."""
 
-    def __init__(self, rows: int, topk: int) -> None:
+    def __init__(self, rows: int) -> None:
         self.bonus = torch.full((rows,), -1, dtype=torch.int64)
         self.lengths = torch.full((rows,), -1, dtype=torch.int64)
-        self.kept = Extras(
-            torch.zeros((rows, topk)), torch.zeros((rows, topk), dtype=torch.int64), torch.zeros((rows, CHUNKS))
-        )
+        self.kept: list[torch.Tensor | None] = []
 
     def stash(self, rows: torch.Tensor, bonus: torch.Tensor, lengths: torch.Tensor, left: Extras) -> None:
         self.bonus[rows], self.lengths[rows] = bonus, lengths
+        if not self.kept:
+            count = self.bonus.shape[0]
+            self.kept = [values if values is None else values.new_zeros((count, *values.shape[1:])) for values in left]
         for buffer, values in zip(self.kept, left, strict=True):
-            buffer[rows] = values
+            if buffer is not None:
+                buffer[rows] = values
 
     def resolve(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Extras]:
         """Bonus tokens and lengths (int64 [batch]) and extras of these rows."""
-        return self.bonus[rows], self.lengths[rows], Extras(*(buffer[rows] for buffer in self.kept))
+        kept = (None if buffer is None else buffer[rows] for buffer in self.kept)
+        return self.bonus[rows], self.lengths[rows], Extras(*kept)

@@ -22,7 +22,7 @@ class SummaryError(ValueError):
 
 MEANINGS = {
     "PASS": "no difference found",
-    "known": "no difference found but reviewed ones",
+    "known": "no difference found but reviewed ones of SGLang",
     "DIVERGED": "the SUT does not do what the old relay did",
     RANKS: "two ranks of tensor parallelism do not do the same, though neither left the oracle",
     "ERROR": "the SUT raised, hung or died, or the suite could not run it",

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shlex
+import textwrap
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +28,7 @@ LIVE_MINIMUM = 3
 MOST_KINDS = 8
 SUMMARY_VERSION = 1
 WIDTH = 92
+MOST_OF_A_REASON = 160
 
 
 def machine(device: str) -> dict:
@@ -44,6 +46,12 @@ def machine(device: str) -> dict:
         "gpu": gpu,
         "cores": len(os.sched_getaffinity(0)),
     }
+
+
+def _in_brief(reason: str) -> str:
+    """Its first sentence; `summary.json`, the page and `fixtures/known.json` have all of it."""
+    first = reason.partition(". ")[0].rstrip(".")
+    return textwrap.shorten(first, MOST_OF_A_REASON, placeholder=" ...")
 
 
 class VerdictReporter:
@@ -180,7 +188,8 @@ class VerdictReporter:
     def headline(self, word: str) -> str:
         so_far = f", so far {self._seen()}" if self.interrupted and self._seen() else ""
         partly = f", but this was not the full {self.profile_name} profile" if self.partial() and word in ("PASS", "known") else ""
-        return f"{word}{so_far}: {MEANINGS[word]}{partly}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
+        shown = "PASS (known)" if word == "known" else word
+        return f"{shown}{so_far}: {MEANINGS[word]}{partly}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
 
     def block(self) -> list[str]:
         total = self.total
@@ -193,7 +202,7 @@ class VerdictReporter:
             f"checks       {self.passed:,} passed, {len(self.failed)} failed, {len(self.errors)} errors",
         ]
         lines += [f"skipped      {count} {reason}" for reason, count in sorted(self.skipped.items())]
-        lines += [f"known        {name}: {reason}" for name, reason in sorted(self.known.items())]
+        lines += [f"known        {name}: {_in_brief(reason)}" for name, reason in sorted(self.known.items())]
         lines += [f"not full     {line}" for line in self.partial()]
         lines += [f"incomplete   {line}" for line in self.shortages()]
         lines += self._divergences()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.profiles import LEVELS, NIGHTLY_BUDGET, budgeted_chunks, chunks, profile_of
+from fixtures.profiles import LEVELS, NIGHTLY_BUDGET, budgeted_chunks, chunks_of_levels, profile_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -15,15 +15,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "chunk" in metafunc.fixturenames:
         profile = profile_of(config.getoption("profile"), config.getoption("device"))
         wanted = config.getoption("schedules")
-        release, debug = profile.release, profile.debug
-        if wanted is not None:
-            debug = wanted // 5
-            release = wanted - debug
         if config.getoption("profile") == "nightly" and wanted is None:
             workers = getattr(config, "workerinput", {}).get("workercount", 1)
             parts = budgeted_chunks(config.getoption("budget") or NIGHTLY_BUDGET, workers, levels)
         else:
-            parts = [part for level in levels for part in chunks(release, debug, level)]
+            parts = chunks_of_levels(profile, levels, wanted)
         metafunc.parametrize("chunk", parts, ids=[str(part) for part in parts])
     if "replayed" in metafunc.fixturenames:
         metafunc.parametrize("replayed", config.getoption("replay") or ["nothing to replay"])
