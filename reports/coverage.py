@@ -35,14 +35,18 @@ RUNS = (
     ("scheduler", "virtual", {}, 5),
     ("scheduler", "virtual", {"debug": True}, 2),
 )
-# An idle batch beside a peer that decodes: only a decode server has those, and drawn ones are few.
-WRITTEN = tuple(
-    Schedule(
-        run=Run(overlap=overlap, prebuilt=True),
-        requests=(Request(id=0, arrive=3, budget=5), Request(id=1, arrive=9, budget=5)),
-        iterations=(Iteration(idle=True),) * 12,
-    ).to_json()
-    for overlap in (True, False)
+# An idle batch beside a peer that decodes: only a decode server has those, and drawn ones are few. And host lengths, which
+# few of the schedules on simulated streams have.
+WRITTEN = (
+    Schedule(run=Run(host_lengths=True), requests=(Request(id=0, budget=9), Request(id=1, budget=6))).to_json(),
+    *(
+        Schedule(
+            run=Run(overlap=overlap, prebuilt=True),
+            requests=(Request(id=0, arrive=3, budget=5), Request(id=1, arrive=9, budget=5)),
+            iterations=(Iteration(idle=True),) * 12,
+        ).to_json()
+        for overlap in (True, False)
+    ),
 )
 ALGORITHMS = ("dflash", "eagle")
 OF_THE_SCHEDULER = ("run_batch", "_relay_forward_payload", "_copy_result_to_cpu", "_forward_isolation", "_apply_war_barrier")
