@@ -8,6 +8,7 @@ row of anything that is relayed shows in what is drafted. Definitions follow SGL
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from oracles import language_model as lm
 CHUNKS, CHUNK_BITS = 4, 16  # a digest of 64 bits in float32, which is exact below 2**24
 GAP_BITS = 20  # of the distance between two scores: sums of eight are exact in float32
 DISAGREEMENT = 0x2545F4914F6CDD1D  # what a difference of hidden state and the draft's own pool is multiplied by
+Likelihood = Callable[[torch.Tensor], torch.Tensor]
 NEVER = -1e4  # the score of a token that is no candidate: its probability is exactly 0
 
 
@@ -103,6 +105,16 @@ def scores(digest: torch.Tensor, right: torch.Tensor, topk: int, vocab: int) -> 
     return logits.scatter_(1, candidates, gaps.cumsum(1).to(torch.float32) * -(0.5**GAP_BITS))
 
 
+def softmax(logits: torch.Tensor) -> torch.Tensor:
+    """Of float32 [n, vocab], as SGLang's draft takes it."""
+    return torch.softmax(logits, dim=-1)
+
+
+def linear(logits: torch.Tensor) -> torch.Tensor:
+    """Numbers in the same order that are exact in float32, so that a GPU and a CPU have the same bits: float32 [n, vocab]."""
+    return (1 + logits / 16).clamp(min=0)
+
+
 def index_seeds(digest: torch.Tensor) -> torch.Tensor:
     """int64 [n] as int32 [n, CHUNKS], otherwise than in hidden states."""
     return hidden_states(~digest).to(torch.int32)
@@ -114,13 +126,19 @@ def digest_of_seeds(seeds: torch.Tensor) -> torch.Tensor:
 
 
 def extras(
-    digest: torch.Tensor, right: torch.Tensor, topk: int, vocab: int, draft_probs: bool = False, seeds: bool = False
+    digest: torch.Tensor,
+    right: torch.Tensor,
+    topk: int,
+    vocab: int,
+    draft_probs: bool = False,
+    seeds: bool = False,
+    likelihood: Likelihood = softmax,
 ) -> Extras:
     """What the draft leaves behind after contexts with these digests; right: as `scores` takes it.
 
-    draft_probs, seeds: whether those are left as well. With one candidate a draw can only give that one.
+    draft_probs, seeds: whether those are left as well. likelihood: `softmax` or `linear`. With one candidate a draw can only give that one.
     """
-    chances = torch.softmax(scores(digest, right, topk, vocab), dim=-1)
+    chances = likelihood(scores(digest, right, topk, vocab))
     return Extras(
         *likeliest(chances, topk),
         hidden_states(digest),
@@ -144,6 +162,7 @@ def draft(
     count: int,
     powers: torch.Tensor,
     vocab: int,
+    likelihood: Likelihood = softmax,
 ) -> Tree:
     """The `count` likeliest of the tokens that are drafted down to `deepest`, from what the last step left behind.
 
@@ -167,7 +186,7 @@ def draft(
         # In a tree later steps write where no other branch reads, so only a chain looks again.
         doubt = doubt * (1 + DISAGREEMENT) if topk == 1 else doubt * 0
         true = (level < right)[:, None].expand(batch, topk).reshape(-1)
-        chances, children = likeliest(torch.softmax(scores(digest.reshape(-1), true, topk, vocab), dim=-1), topk)
+        chances, children = likeliest(likelihood(scores(digest.reshape(-1), true, topk, vocab)), topk)
         expanded = (score[:, :, None] * chances.view(batch, topk, topk)).flatten(1)
         children = children.view(batch, topk * topk)
         first = sum(part.shape[1] for part in all_tokens)
