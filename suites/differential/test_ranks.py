@@ -6,7 +6,7 @@ import pytest
 
 from suites.differential.test_streams import report_failures
 
-SCHEDULES, SIMULATED = 60, 12
+SCHEDULES, SIMULATED = 30, 12
 
 
 def test_ranks_agree(levels: tuple[str, ...], seed: int, runner_for, pytestconfig, tally) -> None:

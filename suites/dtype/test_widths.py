@@ -16,6 +16,16 @@ def widths(release_runner) -> dict:
     return release_runner.job("widths", rows=1025)
 
 
+@pytest.fixture
+def one_thread():
+    """Of torch's own, which would wait for each other in small operations."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_widening_keeps_every_id() -> None:
     """All 2**31 ids survive int32 to int64 and back, in blocks that stay in a core's cache."""
     block = 2**17
