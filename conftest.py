@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--sut", metavar="RELEASE|PATH", help="SGLang to test: a release, or a folder that contains sglang")
     group.addoption("--device", default="cpu", help="cpu (default), virtual, cuda or cuda:N")
     group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run; quick by default")
-    group.addoption("--level", choices=sorted(LEVELS), help="SGLang's relay alone, its scheduler, or all (default: all for gate and nightly on a CPU, else relay)")
+    group.addoption("--level", choices=sorted(LEVELS), help="SGLang's relay alone, its scheduler, or all (default: all for nightly on a CPU, else relay)")
     group.addoption("--seed", type=int, help="seed of the schedules; the profile's own by default")
     group.addoption("--schedules", type=int, metavar="N", help="draw N schedules, not the profile's number; corpus and other suites have their own")
     group.addoption("--budget", type=duration, metavar="TIME", help="nightly: stop drawing after 30m, 8h, ...")
