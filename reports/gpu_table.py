@@ -18,6 +18,7 @@ INT32, INT64 = 4, 8  # bytes
 def to_markdown(data: dict) -> str:
     one, two = data["one"], data["two"]
     parts = [_head(one), _gates(data["gates"]), _false_alarms(one["false_alarms"]), _faults(one["stream_faults"])]
+    parts += [_race(data["race"]), _scheduler(data["scheduler_level"])]
     parts += [_agreement(one["cpu_and_gpu"]), _throughput(one, two), _floor(one), _memory(one["memory"])]
     return "\n\n".join(parts) + "\n"
 
@@ -35,6 +36,25 @@ def _gates(gates: list[dict]) -> str:
     rows = [[one["release"], one["verdict"], one["why"], one["schedules"], one["iterations"], one["seconds"]] for one in gates]
     return "## The gate profile, `--device cuda -n 16`\n\n" + _table(
         ["SGLang", "verdict", "", "schedules", "iterations", "seconds, start included"], rows
+    )
+
+
+def _race(race: dict) -> str:
+    schedule = json.dumps(race["schedule"], separators=(",", ":"))
+    return (
+        "## A race made small\n\n"
+        f"SGLang {race['sut']}, found by four workers, minimized alone on the GPU: {race['requests']} request, {race['iterations']} "
+        f"iterations; smaller ones did not fail in three tries each. {race['line']}. Its script exits {race['on_sut']} there and {race['on_intact']} on the "
+        f"intact release.\n\n```json\n{schedule}\n```"
+    )
+
+
+def _scheduler(rows: list[dict]) -> str:
+    body = [[one["release"], one["iterations"] - one["eagle"], one["divergences_dflash"], one["seconds"]] for one in rows]
+    return (
+        "## Scheduler level, DFlash\n\nSGLang's own event loop and worker on real streams, a stalled iteration in four, beside "
+        "EAGLE runs whose stand-in worker computed probabilities otherwise than the CPU and which say nothing; mended since, and "
+        "not run again.\n\n" + _table(["SGLang", "iterations of DFlash", "divergences", "seconds, EAGLE and start included"], body)
     )
 
 
