@@ -46,7 +46,7 @@ class Reproducers:
         return KINDS[file.name](self, file, kept, self.sut or locate(kept["sut"]["root"]))
 
     def of_schedule(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
-        if kept["divergence"]["verdict"] == RANKS:
+        if kept["divergence"].get("verdict") == RANKS:
             raise RunnerFailed("it takes two ranks to show; replay it")
         runner = self._runner(sut, **options_of(kept["mode"]))
         text = load(file).to_json()
