@@ -1,6 +1,6 @@
 """Which lines and branches of the relay's paths the schedules run: `python -m reports.coverage [RELEASE ...]`.
 
-Writes `measured/coverage.md`, the default release first. Every line and branch of the functions on the DFlash and EAGLE paths
+Writes `measured/coverage.md`, of the default release where none is named. Every line and branch of the functions on the DFlash and EAGLE paths
 is either run or explained in `coverage_reviewed.json`, which a person reviewed for one release: what is neither makes the exit
 status 1, and so does an explanation of what is run after all. Figures of whole files stand beside those of the paths.
 """

@@ -120,7 +120,7 @@ def summary(found: dict[str, dict[str, dict]]) -> dict:
     there = list(CATALOGUE.values())
     own = [found[fault.name].get(fault.seen_in, {}) for fault in there]
     streams = [cell for fault, cell in zip(there, own, strict=True) if fault.seen_in in STREAMS and cell.get("caught")]
-    machine = [found[fault.name][MACHINE] for fault in there if fault.seen_in == "release"]
+    machine = [found[fault.name][MACHINE] for fault in there if MACHINE in found[fault.name]]
     return {
         "faults": len(there),
         "caught": sum(1 for cell in own if cell.get("caught")),

@@ -116,7 +116,7 @@ def main(words: list[str] | None = None) -> int:
             minimized = minimize(text, runner, asked.seconds, bar)
         made = write_reproducer(asked.out / "reproducers", minimized, story_of_smallest(minimized, runner), runner, intact_release(sut))
     except DoesNotFail as error:
-        print(f"{asked.file}: {error}; it failed elsewhere? give --sut and --mode", file=sys.stderr)
+        print(f"{asked.file}: {error}; it failed elsewhere? give --sut, --mode, --level or --device", file=sys.stderr)
         return 1
     except RunnerFailed as error:
         print(error, file=sys.stderr)

@@ -26,7 +26,7 @@ from reports.minimize import SECONDS, DoesNotFail, minimize
 from reports.page import write_page
 from reports.reduction import kind_of
 from reports.reproducer import Reproducer, folder_name, key_of, story_of, story_of_smallest, write_reproducer
-from reports.summary import SummaryError
+from reports.summary import SummaryError, read_summary
 
 
 class Reproducers:
@@ -60,7 +60,7 @@ class Reproducers:
                 return None  # it goes wrong now and then, and another schedule may hold still
         simulated = self._runner(sut, **options_of(kept["mode"]) | {"device": "virtual"})
         try:
-            return self._smallest(text, (), simulated, sut)
+            return self._smallest(text, key_of(story), simulated, sut)
         except DoesNotFail:
             return None
 
@@ -75,7 +75,7 @@ class Reproducers:
     def of_launch(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
         if not self._is_new(kind_of(kept["divergence"])):
             return None
-        runner = self._runner(sut, launches=True)
+        runner = self._runner(sut, launches=True, **({"device": "cpu"} if self.device == "virtual" else {}))
         launch = Launch.from_json(file.read_text(encoding="utf-8"))
         failure = runner.job("launch", document=launch.to_json(), isolated=True)
         if failure is None:
@@ -143,22 +143,30 @@ def failures(artifacts: Path) -> list[tuple[Path, dict]]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Exit 0 when every distinct failure has its reproducer, 2 when something cannot be used."""
+    """Exit 0 when all failures were looked at, each without a reproducer named; 2 when something cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m reports.reproduce", description=__doc__.splitlines()[0])
     parser.add_argument("artifacts", nargs="?", type=Path, default=Path("artifacts"), help="what the run left (artifacts)")
     parser.add_argument("--sut", metavar="RELEASE|PATH", help="SGLang to use instead of the one that failed")
-    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N; what failed on simulated streams runs there")
+    parser.add_argument("--device", help="cpu, virtual, cuda or cuda:N; by default the run's own; what failed on simulated streams runs there")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="time to minimize each (120)")
     words = sys.argv[1:] if words is None else words
     asked = _after_run(words[1:]) if words[:1] == ["--after-run"] else parser.parse_args(words)
     try:
         sut = locate(asked.sut) if asked.sut else None
-        made = reproduce_run(asked.artifacts, sut, asked.device, asked.seconds)
+        made = reproduce_run(asked.artifacts, sut, asked.device or _device_of(asked.artifacts), asked.seconds)
         print(f"{len(made)} distinct divergences; {write_page(asked.artifacts)}")
     except (RunnerFailed, ScheduleError, SummaryError, SutError) as error:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def _device_of(artifacts: Path) -> str:
+    """Where the run was, as its summary says; a CPU where there is none."""
+    try:
+        return read_summary(artifacts / "summary.json").device
+    except SummaryError:
+        return "cpu"
 
 
 def _after_run(words: list[str]) -> argparse.Namespace:
