@@ -322,14 +322,8 @@ def sanitized_runner(pytestconfig: pytest.Config):
 
 
 @pytest.fixture(scope="session")
-def other_rank_runner(pytestconfig: pytest.Config):
-    """As `release_runner`, another rank of tensor parallelism."""
-    yield from _runner(pytestconfig, rank=1)
-
-
-@pytest.fixture(scope="session")
 def scheduler_other_rank_runner(pytestconfig: pytest.Config):
-    """As `other_rank_runner`, with SGLang's own scheduler."""
+    """As `scheduler_release_runner`, another rank of tensor parallelism."""
     yield from _runner(pytestconfig, rank=1, level="scheduler")
 
 
@@ -359,7 +353,7 @@ def scheduler_kernel_runner(pytestconfig: pytest.Config, device: str):
 
 @pytest.fixture
 def runner_for(request: pytest.FixtureRequest):
-    """The runner of a kind, `release`, `debug`, `kernel` or `other_rank`, at a level; started when it is first needed."""
+    """The runner of a kind (`release`, `debug`, `kernel`, `virtual`; with the scheduler `other_rank`) at a level, started when needed."""
 
     def runner(kind: str, level: str = "relay"):
         return request.getfixturevalue(f"{kind}_runner" if level == "relay" else f"{level}_{kind}_runner")
