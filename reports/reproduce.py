@@ -41,9 +41,27 @@ class Reproducers:
         self.known: set[tuple] = set()
         self._runners: dict[str, RunnerProcess] = {}
 
-    def make(self, file: Path, kept: dict) -> Reproducer | None:
-        """Of one failure that a run kept. Raises RunnerFailed, ScheduleError, SutError."""
-        return KINDS[file.name](self, file, kept, self.sut or locate(kept["sut"]["root"]))
+    def make(self, file: Path, kept: dict) -> list[Reproducer]:
+        """Of one failure that a run kept. Raises RunnerFailed, ScheduleError, SutError.
+
+        What shows with SGLang's own scheduler is tried around its relay alone too, where the script is flat.
+        """
+        sut = self.sut or locate(kept["sut"]["root"])
+        made = [KINDS[file.name](self, file, kept, sut)]
+        if made[0] is not None and file.name == "schedule.json" and options_of(kept["mode"]).get("level") == "scheduler":
+            made.append(self._at_relay_level(file, kept, sut))
+        return [one for one in made if one is not None]
+
+    def _at_relay_level(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
+        runner = self._runner(sut, **options_of(kept["mode"]) | {"level": "relay", "launches": False})
+        text = load(file).to_json()
+        story = story_of(text, kept["divergence"], runner)
+        if story["divergence"] is None or not self._is_new(key_of(story)):
+            return None
+        try:
+            return self._smallest(text, key_of(story), runner, sut)
+        except DoesNotFail:
+            return None
 
     def of_schedule(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
         if kept["divergence"].get("verdict") == RANKS:
@@ -117,12 +135,12 @@ def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float)
     try:
         for file, kept in tqdm(failures(artifacts), unit="failure", disable=None):
             try:
-                one = reproducers.make(file, kept)
+                found = reproducers.make(file, kept)
             except RunnerFailed as failed:  # the others are worth having all the same
                 tqdm.write(f"{file.parent}: no reproducer ({failed})")
                 continue
-            if one is not None:
-                made.append(one)
+            made += found
+            for one in found:
                 tqdm.write(f"{one.failure['line']}\n  {one.folder}: reproduce.py {one.outcome.words()}")
     finally:
         reproducers.close()

@@ -53,7 +53,7 @@ def first_wrong_call(story: dict) -> str:
         return "race"
     until = story["calls"] if story["read"] is None else story["read"]
     calls = [call["do"] for call in story["tape"][:until] if call["do"] not in NO_SUSPECTS]
-    return calls[-1] if calls else "start"
+    return calls[-1] if calls else story["dialect"].get("level", "start")
 
 
 def key_of(story: dict) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fixtures.artifacts import save_failure
+from fixtures.artifacts import mode_name, save_failure
 from fixtures.broken_copy import Edit, broken_copy
 from fixtures.broken_relays import BROKEN_RELAYS, RELEASE
 from fixtures.corpus import load_corpus
@@ -202,6 +202,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         failure = {"field": "as the run saw it"}
         save_failure(artifacts, seeded(1, index).to_json(), failure, sut.to_dict(), "release mode")
     return SimpleNamespace(sut=sut, artifacts=artifacts, all=reproduce_run(artifacts, None, "cpu", 60))
+
+
+def test_what_shows_with_the_scheduler_is_tried_around_the_relay_too(made: SimpleNamespace, tmp_path: Path) -> None:
+    """Where the relay alone shows it there is a flat script beside the one that replays."""
+    mode = mode_name("cpu", False, "", level="scheduler")
+    save_failure(tmp_path, seeded(1, 0).to_json(), {"field": "as the run saw it"}, made.sut.to_dict(), mode)
+    both = reproduce_run(tmp_path, None, "cpu", 30)
+    assert {(one.flat, one.outcome.on_sut, one.outcome.on_intact) for one in both} == {(True, 1, 0), (False, 1, 0)}
+    assert len({one.folder for one in both}) == 2
 
 
 def run_script(script: Path, *path: str, **environment: str) -> subprocess.CompletedProcess:
