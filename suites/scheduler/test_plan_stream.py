@@ -1,0 +1,28 @@
+"""EAGLE prepares verify and draft-extend on a stream of its own, where a server is told so: it waits for what it reads there."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.known import sort_findings
+from fixtures.schedule import Request, Run, Schedule
+
+FINDING = "EAGLE plans on a stream that does not wait for what it reads"
+PLANNED = Schedule(
+    run=Run(block_size=3, slots=2, eagle=1, plan_stream=True), requests=tuple(Request(id=identity, budget=8) for identity in range(3))
+)
+
+
+def test_eagle_plans_behind_what_it_reads(levels: tuple[str, ...], device: str, sut, known, runner_for, record_property) -> None:
+    if "scheduler" not in levels:
+        pytest.skip("SGLang's scheduler is not run: --level relay")
+    if device != "cpu":
+        pytest.skip("streams are simulated in a gate without a GPU; here they are real")
+    seen = runner_for("virtual", "scheduler").job("less_kind", document=PLANNED.to_json(), conditions={"plan_waits": False})
+    found = seen["divergence"]
+    assert found is None or found["field"] in ("race", "lifetime") and "the plan stream" in found["line"], found["line"]
+    new, stale, matched = sort_findings([FINDING] if found else [], "plan stream", sut.release, known)
+    for entry in matched:
+        record_property("known", [entry.id, entry.reason])
+    assert not new, f"{FINDING}: {found['line']}"
+    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
