@@ -18,7 +18,6 @@ from oracles import language_model as lm
 CHUNKS, CHUNK_BITS = 4, 16  # a digest of 64 bits in float32, which is exact below 2**24
 GAP_BITS = 20  # of the distance between two scores: sums of eight are exact in float32
 DISAGREEMENT = 0x2545F4914F6CDD1D  # what a difference of hidden state and the draft's own pool is multiplied by
-Likelihood = Callable[[torch.Tensor], torch.Tensor]
 NEVER = -1e4  # the score of a token that is no candidate: its probability is exactly 0
 
 
@@ -105,14 +104,39 @@ def scores(digest: torch.Tensor, right: torch.Tensor, topk: int, vocab: int) -> 
     return logits.scatter_(1, candidates, gaps.cumsum(1).to(torch.float32) * -(0.5**GAP_BITS))
 
 
+class Ranking(NamedTuple):
+    """How a draft ranks tokens. chances: probabilities of float32 logits, [n, vocab] both.
+
+    likeliest: of values [n, any] and a count, the largest values and their places, the largest first: float32 and int64 [n, count].
+    """
+
+    chances: Callable[[torch.Tensor], torch.Tensor]
+    likeliest: Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
+
+
 def softmax(logits: torch.Tensor) -> torch.Tensor:
-    """Of float32 [n, vocab], as SGLang's draft takes it."""
     return torch.softmax(logits, dim=-1)
+
+
+def largest(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    found = torch.topk(values, count, dim=-1)
+    return found.values, found.indices
 
 
 def linear(logits: torch.Tensor) -> torch.Tensor:
     """Numbers in the same order that are exact in float32, so that a GPU and a CPU have the same bits: float32 [n, vocab]."""
     return (1 + logits / 16).clamp(min=0)
+
+
+def first_of_the_largest(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of equal values the one in front comes first, which `torch.topk` leaves open."""
+    found = torch.sort(values, dim=-1, descending=True, stable=True)
+    return found.values[..., :count].contiguous(), found.indices[..., :count].contiguous()
+
+
+AS_SGLANG = Ranking(softmax, largest)
+ALIKE = Ranking(linear, first_of_the_largest)
+"""As SGLang's draft ranks; and so that every device gives the same bits and the same order."""
 
 
 def index_seeds(digest: torch.Tensor) -> torch.Tensor:
@@ -132,25 +156,19 @@ def extras(
     vocab: int,
     draft_probs: bool = False,
     seeds: bool = False,
-    likelihood: Likelihood = softmax,
+    ranking: Ranking = AS_SGLANG,
 ) -> Extras:
     """What the draft leaves behind after contexts with these digests; right: as `scores` takes it.
 
-    draft_probs, seeds: whether those are left as well. likelihood: `softmax` or `linear`. With one candidate a draw can only give that one.
+    draft_probs, seeds: whether those are left as well. With one candidate a draw can only give that one.
     """
-    chances = likelihood(scores(digest, right, topk, vocab))
+    chances = ranking.chances(scores(digest, right, topk, vocab))
     return Extras(
-        *likeliest(chances, topk),
+        *ranking.likeliest(chances, topk),
         hidden_states(digest),
         chances if draft_probs else None,
         index_seeds(digest) if seeds else None,
     )
-
-
-def likeliest(chances: torch.Tensor, topk: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Probabilities and tokens, the likeliest first: float32 and int64 [n, topk]."""
-    found = torch.topk(chances, topk, dim=-1)
-    return found.values, found.indices
 
 
 def draft(
@@ -162,7 +180,7 @@ def draft(
     count: int,
     powers: torch.Tensor,
     vocab: int,
-    likelihood: Likelihood = softmax,
+    ranking: Ranking = AS_SGLANG,
 ) -> Tree:
     """The `count` likeliest of the tokens that are drafted down to `deepest`, from what the last step left behind.
 
@@ -186,7 +204,7 @@ def draft(
         # In a tree later steps write where no other branch reads, so only a chain looks again.
         doubt = doubt * (1 + DISAGREEMENT) if topk == 1 else doubt * 0
         true = (level < right)[:, None].expand(batch, topk).reshape(-1)
-        chances, children = likeliest(likelihood(scores(digest.reshape(-1), true, topk, vocab)), topk)
+        chances, children = ranking.likeliest(ranking.chances(scores(digest.reshape(-1), true, topk, vocab)), topk)
         expanded = (score[:, :, None] * chances.view(batch, topk, topk)).flatten(1)
         children = children.view(batch, topk * topk)
         first = sum(part.shape[1] for part in all_tokens)
@@ -194,10 +212,9 @@ def draft(
         all_tokens.append(children)
         depths.append(torch.full((topk * topk,), level + 1, device=device))
         parents.append(places.repeat_interleave(topk, 1))
-        best = torch.topk(expanded, topk, dim=-1)
-        score, tokens = best.values, children.gather(1, best.indices)
-        digest, places = digest.gather(1, best.indices // topk), first + best.indices
-    kept = torch.topk(torch.cat(all_scores, 1), count, dim=-1).indices.sort(1).values
+        score, best = ranking.likeliest(expanded, topk)
+        tokens, digest, places = children.gather(1, best), digest.gather(1, best // topk), first + best
+    kept = ranking.likeliest(torch.cat(all_scores, 1), count)[1].sort(1).values
     above = torch.cat(parents, 1).gather(1, kept)
     return Tree(
         torch.cat(all_tokens, 1).gather(1, kept),
