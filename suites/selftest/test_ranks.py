@@ -48,3 +48,17 @@ def test_a_value_that_differs_is_named_with_its_request() -> None:
     assert found.line() == "iteration 4, request 2, slot 5: bonus_tokens after resolve inputs: rank 0 got 71, rank 1 got 13"
     swapped = disagreement(zero, zero | {"entries": [[4, "decode", [2, 7], [5, 3]]]})
     assert (swapped.verdict, swapped.field, swapped.iteration) == (RANKS, "batch", 4)
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_value_of_the_whole_batch_names_no_request(requests: int) -> None:
+    zero = {
+        "entries": [[4, "decode", [7, 2, 9][:requests], [3, 5, 1][:requests]]],
+        "marks": [[0, "seq_lens_sum", "torch.int64", [1]]],
+        "values": [[11]],
+        "streams": {},
+        "books": [],
+        "stopped": "",
+    }
+    found = disagreement(zero, zero | {"values": [[13]]})
+    assert found.line() == "iteration 4: seq_lens_sum after resolve lengths: rank 0 got 11, rank 1 got 13"
