@@ -240,14 +240,16 @@ def tally(request: pytest.FixtureRequest) -> Tally:
     return request.node.stash.setdefault(TALLY, Tally())
 
 
-def worker_device(device: str) -> str:
-    """`cuda` spreads the xdist workers over all visible devices; the others mean what they say."""
+def worker_device(device: str, rank: int = 0) -> str:
+    """`cuda` spreads the xdist workers, and the ranks of each, over all visible devices; the others mean what they say."""
     if device != "cuda":
         return device
     import torch
 
+    from fixtures.lane import gpu_of
+
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    return f"cuda:{int(worker) % torch.cuda.device_count()}"
+    return gpu_of(int(worker), rank, torch.cuda.device_count())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -275,15 +277,16 @@ def _artifacts(config: pytest.Config) -> Path:
     return Path(config.rootpath, config.getoption("artifacts"))
 
 
-def _runner(pytestconfig: pytest.Config, device: str = "", **kind: object):
+def _runner(pytestconfig: pytest.Config, device: str = "", rank: int = 0, **kind: object):
     from fixtures.runner_process import RunnerProcess
 
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     runner = RunnerProcess(
         sut=pytestconfig.stash[SUT],
-        device=device or worker_device(pytestconfig.getoption("device")),
+        device=device or worker_device(pytestconfig.getoption("device"), rank),
         artifacts=_artifacts(pytestconfig),
         worker=worker + (f"-{device}" if device else ""),
+        rank=rank,
         **kind,
         hang_limit=pytestconfig.getoption("hang_limit"),
     )

@@ -75,10 +75,7 @@ def by_streams(sut: Sut, artifacts: Path, kind: str, faults: list[Fault]) -> lis
         try:
             tried = runner.job("fault", fault=fault.name, seed=SEED, start=0, count=count)
         except RunnerFailed as error:
-            if runner.deaths > deaths:  # an ERROR in a gate
-                cells.append((fault.name, kind, {"caught": True, "by": without_places(str(error))}))
-            elif CannotPlant.__name__ not in str(error):
-                raise
+            cells += without_a_result(fault, kind, error, runner.deaths > deaths)
             continue
         by = without_places(tried["caught"]["line"]) if tried["caught"] else ""
         seen = {"caught": bool(by), "by": by, "schedules": tried["schedules"], "seconds": tried["seconds"]}
@@ -97,7 +94,12 @@ def by_ranks(sut: Sut, artifacts: Path, faults: list[Fault]) -> list[Cell]:
     for fault in faults:
         begin = time.perf_counter()
         arguments = {"seed": SEED, "start": 0, "count": ON_RANKS}
-        digests = [runner.job("planted", fault=fault.name, job="digests", arguments=arguments) for runner in ranks]
+        deaths = [runner.deaths for runner in ranks]
+        try:
+            digests = [runner.job("planted", fault=fault.name, job="digests", arguments=arguments) for runner in ranks]
+        except RunnerFailed as error:
+            cells += without_a_result(fault, RANKS, error, [runner.deaths for runner in ranks] != deaths)
+            continue
         first = next((index for index, (a, b) in enumerate(zip(*digests, strict=True)) if a != b), None)
         seen = {"caught": first is not None, "by": "" if first is None else "the ranks' transcripts differ"}
         seen |= {"schedules": ON_RANKS if first is None else first + 1, "seconds": time.perf_counter() - begin}
@@ -115,6 +117,15 @@ def by_suites(sut: Sut, pairs: list[tuple[str, str]]) -> list[Cell]:
         for one in map(json.loads, done.stdout.splitlines())
         if one["caught"] is not None
     ]
+
+
+def without_a_result(fault: Fault, column: str, error: RunnerFailed, died: bool) -> list[Cell]:
+    """Of a fault that killed its runner, which is an ERROR in a gate; none where the release cannot have it. Raises any other error."""
+    if died:
+        return [(fault.name, column, {"caught": True, "by": without_places(str(error))})]
+    if CannotPlant.__name__ not in str(error):
+        raise error
+    return []
 
 
 def without_places(line: str) -> str:

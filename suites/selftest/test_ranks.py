@@ -3,35 +3,82 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from fixtures.broken_copy import Edit
 from fixtures.draw import seeded
 from fixtures.faults import CATALOGUE
 from fixtures.faults.fault import Fault
 from fixtures.judge import RANKS
-from fixtures.ranks import disagreement
+from fixtures.lane import gpu_of, interleaved
+from fixtures.ranks import FORWARD_STREAM, as_run_by, disagreement
+from fixtures.schedule import Switch, load
+from reports.fault_matrix import by_ranks
 
 SEED, WITHIN = 1, 24
+ON_STREAMS, STALLED = 4, 50  # schedules; percent of iterations
 FAULTS = [fault for fault in CATALOGUE.values() if fault.seen_in == "ranks"]
+LOOKS_AT_THE_DEVICE = Edit(
+    "sglang/srt/managers/scheduler.py",
+    "        self.process_pending_chunked_abort()\n",
+    "        self.process_pending_chunked_abort()\n        if not self.forward_stream.query():\n            self.waiting_queue.reverse()\n",
+)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_only_ranks_show_what_depends_on_the_process(fault: Fault, runner_for) -> None:
+def test_only_ranks_show_what_depends_on_the_process(fault: Fault, runner_for, stalls: int) -> None:
     ranks = [runner_for(kind, "scheduler") for kind in ("release", "other_rank")]
     for runner in ranks:
         assert runner.job("fault", fault=fault.name, seed=SEED, start=0, count=WITHIN)["caught"] is None, "the oracle saw it"
-    digests = [
-        runner.job("planted", fault=fault.name, job="digests", arguments={"seed": SEED, "start": 0, "count": WITHIN})
-        for runner in ranks
-    ]
+    arguments = {"seed": SEED, "start": 0, "count": WITHIN, "stalls": stalls}
+    digests = [runner.job("planted", fault=fault.name, job="digests", arguments=arguments) for runner in ranks]
     different = [index for index in range(WITHIN) if digests[0][index] != digests[1][index]]
     assert different
-    document = seeded(SEED, different[0]).to_json()
+    document = seeded(SEED, different[0], stalls=stalls, interleaved=interleaved(ranks[0].device)).to_json()
     seen = [runner.job("planted", fault=fault.name, job="seen", arguments={"document": document}) for runner in ranks]
     found = disagreement(*seen)
     assert found.verdict == RANKS
     assert found.iteration >= 0
     assert "rank 0 got" in found.line()
     assert "rank 1 got" in found.line()
+
+
+@pytest.mark.parametrize("kind", ["virtual", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_ranks_show_a_choice_that_depends_on_how_far_a_stream_is(kind: str, broken_sut, runner_on) -> None:
+    """Waiting requests change places while the forward runs: each rank alone is right, and rank 1's forwards take longer."""
+    broken = broken_sut(LOOKS_AT_THE_DEVICE)
+    devices = [kind if kind == "virtual" else gpu_of(0, rank, torch.cuda.device_count()) for rank in (0, 1)]
+    ranks = [runner_on(broken, device=device, level="scheduler", rank=rank) for rank, device in enumerate(devices)]
+    for runner in ranks:
+        assert [failure["line"] for failure in runner.seeded(SEED, 0, ON_STREAMS, stalls=STALLED).failures] == []
+    failures = ranks[0].beside(ranks[1], SEED, 0, ON_STREAMS, STALLED).failures
+    assert {failure["verdict"] for failure in failures} == {RANKS}
+    kept = [load(failure["schedule"]) for failure in failures]
+    assert all(any(turn.stalls for turn in schedule.iterations) for schedule in kept), "they replay with their stalls"
+    assert any(ranks[0].apart(ranks[1], schedule.to_json()) for schedule in kept)
+
+
+def test_ranks_are_stalled_unlike_each_other() -> None:
+    """Rank 0 never; and what is not about streams stays the same on both."""
+    drawn = seeded(SEED, 0, stalls=STALLED, interleaved=100)
+    assert sum(len(turn.stalls) for turn in drawn.iterations) > 3
+    for device in ("cpu", "virtual", "cuda:1"):
+        zero, one = (as_run_by(rank, drawn, device) for rank in (0, 1))
+        assert [turn.stalls for turn in zero.iterations] == [()] * len(drawn.iterations)
+        assert one.iterations == drawn.iterations
+        assert one.interleaving == ((Switch(hold=(FORWARD_STREAM,)),) if device == "virtual" else drawn.interleaving)
+        calm = seeded(SEED, 0, interleaved=100)
+        assert zero == calm
+        assert (one.run, one.requests) == (calm.run, calm.requests)
+
+
+def test_each_rank_has_a_gpu_of_its_own_where_there_are_enough() -> None:
+    assert [gpu_of(0, rank, 2) for rank in (0, 1)] == ["cuda:0", "cuda:1"]
+    assert [gpu_of(0, rank, 8) for rank in (0, 1)] == ["cuda:0", "cuda:1"]
+    assert [gpu_of(0, rank, 1) for rank in (0, 1)] == ["cuda:0", "cuda:0"]
+    for worker in range(16):
+        assert gpu_of(worker, 0, 2) != gpu_of(worker, 1, 2)
+    assert sorted(gpu_of(worker, 0, 4) for worker in range(4)) == [f"cuda:{number}" for number in range(4)]
 
 
 def test_a_value_that_differs_is_named_with_its_request() -> None:
@@ -48,3 +95,25 @@ def test_a_value_that_differs_is_named_with_its_request() -> None:
     assert found.line() == "iteration 4, request 2, slot 5: bonus_tokens after resolve inputs: rank 0 got 71, rank 1 got 13"
     swapped = disagreement(zero, zero | {"entries": [[4, "decode", [2, 7], [5, 3]]]})
     assert (swapped.verdict, swapped.field, swapped.iteration) == (RANKS, "batch", 4)
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_value_of_the_whole_batch_names_no_request(requests: int) -> None:
+    zero = {
+        "entries": [[4, "decode", [7, 2, 9][:requests], [3, 5, 1][:requests]]],
+        "marks": [[0, "seq_lens_sum", "torch.int64", [1]]],
+        "values": [[11]],
+        "streams": {},
+        "books": [],
+        "stopped": "",
+    }
+    found = disagreement(zero, zero | {"values": [[13]]})
+    assert found.line() == "iteration 4: seq_lens_sum after resolve lengths: rank 0 got 11, rank 1 got 13"
+
+
+def test_a_fault_that_kills_a_rank_is_a_cell_of_the_matrix(broken_sut, tmp_path) -> None:
+    """The table says what ended it, and the faults after it are tried."""
+    edit = LOOKS_AT_THE_DEVICE._replace(new=LOOKS_AT_THE_DEVICE.old + "        import os; os._exit(3)\n")
+    cells = by_ranks(broken_sut(edit), tmp_path, FAULTS[:2])
+    assert [(name, cell["caught"]) for name, _, cell in cells] == [(fault.name, True) for fault in FAULTS[:2]]
+    assert all("the process ended (exit status 3)" in cell["by"] for _, _, cell in cells)

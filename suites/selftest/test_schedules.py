@@ -82,6 +82,14 @@ def test_seeded_schedules_are_a_function_of_seed_and_index() -> None:
     assert len(digests) == 600
 
 
+def test_the_same_schedule_comes_with_and_without_stalls() -> None:
+    for index in range(60):
+        stalled = seeded(1, index, stalls=50)
+        assert any(turn.stalls for turn in stalled.iterations)
+        calm = tuple(turn.model_copy(update={"stalls": ()}) for turn in stalled.iterations)
+        assert stalled.model_copy(update={"iterations": calm}) == seeded(1, index)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
