@@ -1,4 +1,4 @@
-"""Requests that were prefilled elsewhere, where a decode server retracts one and resumes it."""
+"""Requests that were prefilled elsewhere: a decode server retracts one and resumes it, and allocates another while decodes are in flight."""
 
 from __future__ import annotations
 
@@ -31,4 +31,25 @@ def test_a_resumed_request_drafts_from_its_own_context(levels: tuple[str, ...], 
     for entry in matched:
         record_property("known", [entry.id, entry.reason])
     assert not new, f"{FINDING}: {found['line']}"
+    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
+
+
+UNFENCED = "a decode server allocates requests ahead of the write-after-read barrier"
+IN_TURN = Schedule(
+    run=Run(block_size=3, slots=2, eagle=2, prebuilt=True), requests=tuple(Request(id=identity, prompt=5, budget=3 + identity) for identity in range(8))
+)
+
+
+def test_a_decode_server_allocates_behind_what_is_in_flight(levels: tuple[str, ...], device: str, sut, known, runner_for, record_property) -> None:
+    if "scheduler" not in levels:
+        pytest.skip("SGLang's scheduler is not run: --level relay")
+    if device != "cpu":
+        pytest.skip("streams are simulated in a gate without a GPU; here they are real")
+    seen = runner_for("virtual", "scheduler").job("less_kind", document=IN_TURN.to_json(), conditions={"queue_fenced": False})
+    found = seen["divergence"]
+    assert found is None or found["field"] in ("race", "lifetime"), found["line"]
+    new, stale, matched = sort_findings([UNFENCED] if found else [], "decode queue", sut.release, known)
+    for entry in matched:
+        record_property("known", [entry.id, entry.reason])
+    assert not new, f"{UNFENCED}: {found['line']}"
     assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
