@@ -1,7 +1,7 @@
 """The CUDA lane's measurements in words: `python -m reports.gpu_table`, from `measured/h200.json` to `h200.md`.
 
-The JSON is put together of what `reports.benchmark_gpu` wrote for one GPU and for two (`one`, `two`), and of the
-summaries of gate runs (`gates`).
+The JSON is put together of what `reports.benchmark_gpu` wrote for one GPU and for two (`one`, `two`); the summaries of gate runs
+lie beside it as `gate-h200-LEVEL-RELEASE.json`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ FOLDER = Path(__file__).parent / "measured"
 INT32, INT64 = 4, 8  # bytes
 
 
-def to_markdown(data: dict) -> str:
+LEVELS = ("relay", "all")
+AT_SCHEDULER = ("scheduler level", "scheduler level with Triton kernels")
+ALSO = ("EAGLE draft inputs", "n-gram draft inputs", "prebuilt arrivals", "windowed draft cache", "plan stream", "mixed batches")
+
+
+def to_markdown(data: dict, gates: dict[str, list[dict]]) -> str:
+    """gates: summaries of gate runs by level."""
     one, two = data["one"], data["two"]
-    parts = [_head(one), _gates(data["gates"]), _false_alarms(one["false_alarms"]), _faults(one["stream_faults"])]
-    parts += [_race(data["race"]), _scheduler(data["scheduler_level"])]
+    parts = [_head(one), _gates(gates), _scheduler(gates["all"]), _false_alarms(one["false_alarms"]), _faults(one["stream_faults"])]
+    parts += [_race(data["race"])]
     parts += [_agreement(one["cpu_and_gpu"]), _throughput(one, two), _floor(one), _memory(one["memory"])]
     return "\n\n".join(parts) + "\n"
 
@@ -32,11 +38,15 @@ def _head(one: dict) -> str:
     )
 
 
-def _gates(gates: list[dict]) -> str:
-    rows = [[one["release"], one["verdict"], one["why"], one["schedules"], one["iterations"], one["seconds"]] for one in gates]
-    return "## The gate profile, `--device cuda -n 16`\n\n" + _table(
-        ["SGLang", "verdict", "", "schedules", "iterations", "seconds, start included"], rows
-    )
+def _gates(gates: dict[str, list[dict]]) -> str:
+    rows = [
+        [one["sut"]["release"], level, one["verdict"], ", ".join(one["known"]), one["schedules"], one["iterations"]]
+        + [len(one["failures"]), round(one["seconds"]), one["machine"]["date"]]
+        for level, runs in gates.items()
+        for one in runs
+    ]
+    head = ["SGLang", "`--level`", "verdict", "", "schedules", "iterations", "divergences", "seconds, start included", "date"]
+    return "## The gate profile, `--device cuda -n 16`\n\n" + _table(head, rows)
 
 
 def _race(race: dict) -> str:
@@ -49,12 +59,15 @@ def _race(race: dict) -> str:
     )
 
 
-def _scheduler(rows: list[dict]) -> str:
-    body = [[one["release"], one["iterations"] - one["eagle"], one["divergences_dflash"], one["seconds"]] for one in rows]
+def _scheduler(runs: list[dict]) -> str:
+    body = [
+        [one["sut"]["release"], sum(one["modes"].get(mode, 0) for mode in AT_SCHEDULER), *(one["modes"].get(name, "-") for name in ALSO)]
+        for one in runs
+    ]
     return (
-        "## Scheduler level, DFlash\n\nSGLang's own event loop and worker on real streams, a stalled iteration in four, beside "
-        "EAGLE runs whose stand-in worker computed probabilities otherwise than the CPU and which say nothing; mended since, and "
-        "not run again.\n\n" + _table(["SGLang", "iterations of DFlash", "divergences", "seconds, EAGLE and start included"], body)
+        "## Scheduler level\n\nOf the second kind of run above: SGLang's own event loop and workers on real streams, a stalled iteration in "
+        "four. 0.5.15.post1 relays nothing for n-gram speculation, has no mixed batches with speculation, and its decode server cannot run "
+        "DFlash.\n\n" + _table(["SGLang", "iterations", *ALSO], body)
     )
 
 
@@ -132,7 +145,11 @@ def _table(head: list[str], rows: list[list]) -> str:
 
 def main() -> None:
     data = json.loads((FOLDER / "h200.json").read_text(encoding="utf-8"))
-    write_atomically(FOLDER / "h200.md", to_markdown(data))
+    gates = {
+        level: [json.loads(file.read_text(encoding="utf-8")) for file in sorted(FOLDER.glob(f"gate-h200-{level}-*.json"), reverse=True)]
+        for level in LEVELS
+    }
+    write_atomically(FOLDER / "h200.md", to_markdown(data, gates))
 
 
 if __name__ == "__main__":
