@@ -86,10 +86,19 @@ def by_streams(sut: Sut, artifacts: Path, kind: str, faults: list[Fault]) -> lis
         seen = {"caught": bool(by), "by": by, "schedules": tried["schedules"], "seconds": tried["seconds"]}
         cells.append((fault.name, kind, seen))
         if kind == "release" and fault.seen_in == kind:  # what debug assertions or other suites see, it has no means for
-            machine = runner.job("state_machine", fault=fault.name, examples=EXAMPLES)
-            cells.append((fault.name, MACHINE, {"caught": machine["caught"], "by": machine["what"], "seconds": machine["seconds"]}))
+            cells.append((fault.name, MACHINE, by_machine(runner, fault)))
     runner.close()
     return cells
+
+
+def by_machine(runner: RunnerProcess, fault: Fault) -> dict:
+    """In the plain state machine; what kills its process or hangs it is caught."""
+    begin = time.perf_counter()
+    try:
+        found = runner.job("state_machine", fault=fault.name, examples=EXAMPLES)
+    except RunnerFailed as error:
+        return {"caught": True, "by": without_places(str(error)), "seconds": time.perf_counter() - begin}
+    return {"caught": found["caught"], "by": found["what"], "seconds": found["seconds"]}
 
 
 def by_ranks(sut: Sut, artifacts: Path, faults: list[Fault]) -> list[Cell]:
