@@ -134,11 +134,11 @@ def by_suites(sut: Sut, pairs: list[tuple[str, str]]) -> list[Cell]:
 
 
 def without_a_result(fault: Fault, column: str, error: RunnerFailed, died: bool) -> list[Cell]:
-    """Of a fault that killed its runner, which is an ERROR in a gate; none where the release cannot have it. Raises any other error."""
+    """Of a fault that killed its runner, which is an ERROR in a gate; none where the release cannot have it; any other error is told."""
     if died:
         return [(fault.name, column, {"caught": True, "by": without_places(str(error))})]
     if CannotPlant.__name__ not in str(error):
-        raise error
+        tqdm.write(f"{fault.name} ({column}): {error}", file=sys.stderr)
     return []
 
 
