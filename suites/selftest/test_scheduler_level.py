@@ -51,6 +51,13 @@ def test_what_is_not_listed_is_named(broken_sut, scheduler_on) -> None:
     assert "new_in_this_release" in failure["line"]
 
 
+def test_rows_of_nobody_are_named(runner_for) -> None:
+    """A filter that forgets the future indices makes the scheduler's batch as long as before."""
+    runner = runner_for("release", "scheduler")
+    tried = runner.job("fault", fault="filter-forgets-the-future-indices", seed=1, start=0, count=20)
+    assert (tried["caught"]["verdict"], tried["caught"]["field"]) == ("DIVERGED", "future_indices")
+
+
 def test_a_slot_that_is_not_given_back_is_off_balance(broken_sut, scheduler_on) -> None:
     lost = Edit("sglang/srt/mem_cache/memory_pool.py", "        self.free_slots.extend(indices)\n", "        self.free_slots.extend(indices[1:])\n")
     failures = scheduler_on(broken_sut(lost)).seeded(1, 0, 4).failures
