@@ -24,7 +24,7 @@ from reports.minimize import Minimized
 from reports.reduction import kind_of, spelled_out
 from reports.replay_script import replay_script
 from reports.stream_timeline import missing_edge, stream_timeline_svg
-from reports.timeline import last_iteration, timeline_svg, way_of_the_value
+from reports.timeline import last_iteration, seen_at, timeline_svg, way_of_the_value
 
 NO_SUSPECTS = ("batch", "read", "relay_state", "host_lengths", "carry", "draft_block")
 # Calls of the worker's step around the model, and the fields that they give: the relay's calls have their results as literals.
@@ -274,7 +274,7 @@ def story_in_words(story: dict) -> list[str]:
     if written:
         lines.append(f"{len(lines) + 1}. The first wrong value is written in iteration {written.iteration}: {written.word} (slot {story['written']['slot']}).")
     if read:
-        lines.append(f"{len(lines) + 1}. It is seen in iteration {read.iteration}, request {read.request}: {read.word}.")
+        lines.append(f"{len(lines) + 1}. It is seen in {seen_at(story, read)}.")
     return lines
 
 

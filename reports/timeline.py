@@ -8,6 +8,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 
+from fixtures.transcript import OF_THE_BATCH
+
 SVG = "http://www.w3.org/2000/svg"
 LAUNCHES = {"prefill", "extend", "decode"}
 RESHAPING = {"filter", "merge", "retract", "idle"}
@@ -70,9 +72,15 @@ def way_of_the_value(story: dict) -> tuple[Place | None, Place | None]:
         word = f"{story['last_call']['do'].replace('_', ' ')} did not come back"
     elif failure["field"] in ("exception", "assertion"):
         word += f" raised {story.get('raised', '')}"
-    elif failure["request"] >= 0:
+    elif failure["request"] >= 0 or failure["field"] in OF_THE_BATCH:
         word += f" gave {failure['actual']}"
     return left, Place(when, who, word) if who >= 0 else None
+
+
+def seen_at(story: dict, read: Place) -> str:
+    """Where it was read and what came of it, in words; no request where it was a whole batch's."""
+    who = f", request {read.request}" if story["divergence"]["request"] >= 0 else ""
+    return f"iteration {read.iteration}{who}: {read.word}"
 
 
 def _owner(story: dict, slot: int, until: int) -> int | None:
@@ -126,7 +134,7 @@ class _Picture:
         if self.written:
             notes.append((f"written: iteration {self.written.iteration}, request {self.written.request}: {self.written.word}", "bad"))
         if self.read:
-            notes.append((f"seen: iteration {self.read.iteration}, request {self.read.request}: {self.read.word}", "bad"))
+            notes.append((f"seen: {seen_at(self.story, self.read)}", "bad"))
         if not notes:
             notes.append((_cut(failure["line"], 110), "bad"))
         elif not self.written and failure["field"] not in ("exception", "assertion", "process"):

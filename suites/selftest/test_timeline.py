@@ -48,6 +48,11 @@ def test_it_shows_where_the_wrong_value_was_written_and_read() -> None:
     assert "seen: iteration 3, request 7: resolve inputs gave 9" in said
 
 
+def test_a_value_of_the_whole_batch_is_seen_by_no_request() -> None:
+    whole = story()["divergence"] | {"field": "seq_lens_sum", "operation": "resolve lengths", "request": -1, "slot": -1}
+    assert "seen: iteration 3: resolve lengths gave 9" in texts(timeline_svg(story(divergence=whole)))
+
+
 def test_an_arrow_goes_from_where_it_was_written_to_where_it_was_seen() -> None:
     written, seen = boxes(timeline_svg(story()), "wrong")
     way = next(path.get("d") for path in ET.fromstring(timeline_svg(story())).iter(f"{{{SVG}}}path") if path.get("class") == "way")
