@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from fixtures.draw import SHAPES, seeded
-from fixtures.known import sort_findings
 from fixtures.sglang_scheduler.run import NGRAM
 
 FINDING = "n-gram's worker reads the request table behind the event that lets the scheduler write it"
 SEED, MOVING = 1, (2, 5)  # schedules in which a finished request's slot is reused at once
 
 
-def test_accepted_nodes_are_moved_before_their_row_is_reused(levels: tuple[str, ...], device: str, sut, known, runner_for, record_property) -> None:
+def test_accepted_nodes_are_moved_before_their_row_is_reused(levels: tuple[str, ...], device: str, review, runner_for) -> None:
     if "scheduler" not in levels:
         pytest.skip("SGLang's scheduler is not run: --level relay")
     if device != "cpu":
@@ -25,8 +24,4 @@ def test_accepted_nodes_are_moved_before_their_row_is_reused(levels: tuple[str, 
             pytest.skip("n-gram speculation has no relay before 0.5.18")
         found = found or seen["divergence"]
     assert found is None or "move_accept_tokens_to_target_kvcache" in found["line"], found["line"]
-    new, stale, matched = sort_findings([FINDING] if found else [], "accepted nodes", sut.release, known)
-    for entry in matched:
-        record_property("known", [entry.id, entry.reason])
-    assert not new, f"{FINDING}: {found['line']}"
-    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
+    review("accepted nodes", FINDING, found and found["line"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.known import sort_findings
 from fixtures.schedule import Request, Run, Schedule
 
 FINDING = "a prompt's next chunk finds no room in the KV pool and the scheduler raises"
@@ -14,14 +13,10 @@ BESIDE = Schedule(
 )
 
 
-def test_a_prompts_next_chunk_finds_room_or_waits(levels: tuple[str, ...], sut, known, runner_for, record_property) -> None:
+def test_a_prompts_next_chunk_finds_room_or_waits(levels: tuple[str, ...], review, runner_for) -> None:
     if "scheduler" not in levels:
         pytest.skip("SGLang's scheduler is not run: --level relay")
     runner = runner_for("release", "scheduler")
     found = runner.job("less_kind", document=BESIDE.to_json(), conditions={"chunk_room": False})["divergence"]
     assert found is None or "Out of memory" in found["line"], found["line"]
-    new, stale, matched = sort_findings([FINDING] if found else [], "chunk room", sut.release, known)
-    for entry in matched:
-        record_property("known", [entry.id, entry.reason])
-    assert not new, f"{FINDING}: {found['line']}"
-    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
+    review("chunk room", FINDING, found and found["line"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.known import sort_findings
 from fixtures.schedule import Request, Run, Schedule
 
 FINDING = "a decode near the context limit is given KV locations beyond its row of the request table"
@@ -18,7 +17,7 @@ def to_the_limit(block_size: int) -> str:
 
 
 def test_no_row_is_written_beyond_its_width(
-    levels: tuple[str, ...], sut, known, runner_for, record_property, pytestconfig
+    levels: tuple[str, ...], review, runner_for, pytestconfig
 ) -> None:
     if "scheduler" not in levels:
         pytest.skip("SGLang's scheduler is not run: --level relay")
@@ -29,9 +28,5 @@ def test_no_row_is_written_beyond_its_width(
     beyond = {block for block, books in seen.items() if any("to a row" in line for line in books)}
     others = [line for block, books in seen.items() if block not in beyond for line in books]
     assert others == []
-    new, stale, matched = sort_findings([FINDING] if beyond else [], "context limit", sut.release, known)
-    for entry in matched:
-        record_property("known", [entry.id, entry.reason])
-    assert not new, f"{FINDING}: block sizes {sorted(beyond)}: {seen}"
-    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
+    review("context limit", FINDING, beyond and f"block sizes {sorted(beyond)}: {seen}")
     assert beyond <= {SHIPPED_BLOCK}, f"at smaller blocks than is known: {sorted(beyond)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.known import sort_findings
 from fixtures.schedule import Iteration, Request, Run, Schedule
 from fixtures.sglang_scheduler.run import PREBUILT
 
@@ -17,7 +16,7 @@ RETRACTED = Schedule(
 )
 
 
-def test_a_resumed_request_drafts_from_its_own_context(levels: tuple[str, ...], sut, known, runner_for, record_property) -> None:
+def test_a_resumed_request_drafts_from_its_own_context(levels: tuple[str, ...], review, runner_for) -> None:
     if "scheduler" not in levels:
         pytest.skip("SGLang's scheduler is not run: --level relay")
     seen = runner_for("release", "scheduler").job(
@@ -27,11 +26,7 @@ def test_a_resumed_request_drafts_from_its_own_context(levels: tuple[str, ...], 
         pytest.skip("DFlash cannot run on a decode server before 0.5.20")
     found = seen["divergence"]
     assert found is None or found["field"] == "accept_lens", found["line"]
-    new, stale, matched = sort_findings([FINDING] if found else [], "decode server", sut.release, known)
-    for entry in matched:
-        record_property("known", [entry.id, entry.reason])
-    assert not new, f"{FINDING}: {found['line']}"
-    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
+    review("decode server", FINDING, found and found["line"])
 
 
 UNFENCED = "a decode server allocates requests ahead of the write-after-read barrier"
@@ -40,7 +35,7 @@ IN_TURN = Schedule(
 )
 
 
-def test_a_decode_server_allocates_behind_what_is_in_flight(levels: tuple[str, ...], device: str, sut, known, runner_for, record_property) -> None:
+def test_a_decode_server_allocates_behind_what_is_in_flight(levels: tuple[str, ...], device: str, review, runner_for) -> None:
     if "scheduler" not in levels:
         pytest.skip("SGLang's scheduler is not run: --level relay")
     if device != "cpu":
@@ -48,8 +43,4 @@ def test_a_decode_server_allocates_behind_what_is_in_flight(levels: tuple[str, .
     seen = runner_for("virtual", "scheduler").job("less_kind", document=IN_TURN.to_json(), conditions={"queue_fenced": False})
     found = seen["divergence"]
     assert found is None or found["field"] in ("race", "lifetime"), found["line"]
-    new, stale, matched = sort_findings([UNFENCED] if found else [], "decode queue", sut.release, known)
-    for entry in matched:
-        record_property("known", [entry.id, entry.reason])
-    assert not new, f"{UNFENCED}: {found['line']}"
-    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
+    review("decode queue", UNFENCED, found and found["line"])

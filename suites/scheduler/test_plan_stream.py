@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.known import sort_findings
 from fixtures.schedule import Request, Run, Schedule
 
 FINDING = "EAGLE plans on a stream that does not wait for what it reads"
@@ -13,7 +12,7 @@ PLANNED = Schedule(
 )
 
 
-def test_eagle_plans_behind_what_it_reads(levels: tuple[str, ...], device: str, sut, known, runner_for, record_property) -> None:
+def test_eagle_plans_behind_what_it_reads(levels: tuple[str, ...], device: str, review, runner_for) -> None:
     if "scheduler" not in levels:
         pytest.skip("SGLang's scheduler is not run: --level relay")
     if device != "cpu":
@@ -21,8 +20,4 @@ def test_eagle_plans_behind_what_it_reads(levels: tuple[str, ...], device: str, 
     seen = runner_for("virtual", "scheduler").job("less_kind", document=PLANNED.to_json(), conditions={"plan_waits": False})
     found = seen["divergence"]
     assert found is None or found["field"] in ("race", "lifetime") and "the plan stream" in found["line"], found["line"]
-    new, stale, matched = sort_findings([FINDING] if found else [], "plan stream", sut.release, known)
-    for entry in matched:
-        record_property("known", [entry.id, entry.reason])
-    assert not new, f"{FINDING}: {found['line']}"
-    assert not stale, f"known findings that are not there any more: {', '.join(stale)}"
+    review("plan stream", FINDING, found and found["line"])
