@@ -15,7 +15,7 @@ import torch
 
 from oracles import language_model as lm
 
-CHUNKS, CHUNK_BITS = 4, 16  # a digest of 64 bits in float32, which is exact below 2**24
+CHUNKS, CHUNK = 4, torch.int16  # a digest of 64 bits in float32, which is exact below 2**24
 GAP_BITS = 20  # of the distance between two scores: sums of eight are exact in float32
 DISAGREEMENT = 0x2545F4914F6CDD1D  # what a difference of hidden state and the draft's own pool is multiplied by
 NEVER = -1e4  # the score of a token that is no candidate: its probability is exactly 0
@@ -68,7 +68,8 @@ def digests(
 ) -> torch.Tensor:
     """Of each context of `lengths` tokens in the pool and the bonus token behind it: int64 [batch].
 
-    kv, locations, salts, powers: as `language_model.next_tokens` takes them. lengths, bonus: int64 [batch].
+    kv: int64 [locations of the pool]. locations: int64 [batch, width], the row of each request in the request table.
+    lengths, bonus, salts: int64 [batch]. powers: `language_model.step_powers(at least width)`.
     """
     width = locations.shape[1]
     inside = torch.arange(width, device=lengths.device) < lengths[:, None]
@@ -78,12 +79,12 @@ def digests(
 
 def hidden_states(digest: torch.Tensor) -> torch.Tensor:
     """int64 [n] as float32 [n, CHUNKS]."""
-    return ((digest[:, None] >> torch.arange(CHUNKS, device=digest.device) * CHUNK_BITS) & (2**CHUNK_BITS - 1)).to(torch.float32)
+    return digest.contiguous().view(CHUNK).view(-1, CHUNKS).to(torch.float32)
 
 
 def digest_of(hidden: torch.Tensor) -> torch.Tensor:
     """The inverse of `hidden_states`: int64 [n]."""
-    return (hidden.to(torch.int64) << torch.arange(CHUNKS, device=hidden.device) * CHUNK_BITS).sum(1)
+    return hidden.to(CHUNK).contiguous().view(torch.int64)[:, 0]
 
 
 def scores(digest: torch.Tensor, right: torch.Tensor, topk: int, vocab: int) -> torch.Tensor:

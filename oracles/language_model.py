@@ -42,23 +42,15 @@ def step_powers(width: int, device: torch.device | str) -> torch.Tensor:
     return torch.tensor(powers, dtype=torch.int64, device=device)
 
 
-def next_tokens(
-    kv: torch.Tensor,
-    locations: torch.Tensor,
-    ends: torch.Tensor,
-    salts: torch.Tensor,
-    powers: torch.Tensor,
-    vocab: int,
-) -> torch.Tensor:
+def next_tokens(context: torch.Tensor, ends: torch.Tensor, salts: torch.Tensor, powers: torch.Tensor, vocab: int) -> torch.Tensor:
     """The model's choice after each of several prefixes of each request's context.
 
-    kv: int64 [locations of the pool]. locations: int [batch, width], the row of each request in the request
-    table, cut to `width`. ends: int64 [batch, k], the last position of each prefix, clamped into the width,
-    so that a corrupted length gives wrong tokens and not a wild read. salts: int64 [batch].
-    powers: `step_powers(at least width)`. Returns int64 [batch, k].
+    context: int64 [batch, width], what the pool stores for each request, in the order of its row in the request table.
+    ends: int64 [batch, k], the last position of each prefix, clamped into the width, so that a corrupted length gives
+    wrong tokens and not a wild read. salts: int64 [batch]. powers: `step_powers(at least width)`. Returns int64 [batch, k].
     """
-    width = locations.shape[1]
-    digests = (mix(torch.take(kv, locations)) * powers[:width]).cumsum(1)
+    width = context.shape[1]
+    digests = (mix(context) * powers[:width]).cumsum(1)
     return chosen(digests.gather(1, ends.clamp(0, width - 1)) + salts[:, None], vocab)
 
 

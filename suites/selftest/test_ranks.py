@@ -11,7 +11,7 @@ from fixtures.faults import CATALOGUE
 from fixtures.faults.fault import Fault
 from fixtures.judge import RANKS
 from fixtures.lane import gpu_of, interleaved
-from fixtures.ranks import FORWARD_STREAM, as_run_by, disagreement
+from fixtures.ranks import FORWARD_STREAM, LATE, as_run_by, disagreement
 from fixtures.schedule import Switch, load
 from reports.fault_matrix import by_ranks
 
@@ -61,11 +61,14 @@ def test_ranks_show_a_choice_that_depends_on_how_far_a_stream_is(kind: str, brok
 def test_ranks_are_stalled_unlike_each_other() -> None:
     """Rank 0 never; and what is not about streams stays the same on both."""
     drawn = seeded(SEED, 0, stalls=STALLED, interleaved=100)
-    assert sum(len(turn.stalls) for turn in drawn.iterations) > 3
+    points = [[stall.point for stall in turn.stalls] for turn in drawn.iterations]
+    assert sum(map(len, points)) > 3
     for device in ("cpu", "virtual", "cuda:1"):
         zero, one = (as_run_by(rank, drawn, device) for rank in (0, 1))
         assert [turn.stalls for turn in zero.iterations] == [()] * len(drawn.iterations)
-        assert one.iterations == drawn.iterations
+        assert [[stall.point for stall in turn.stalls] for turn in one.iterations] == points
+        if device == "cuda:1":
+            assert all(stall.cycles >= LATE for turn in one.iterations for stall in turn.stalls), "its forward outlasts the host's iteration"
         assert one.interleaving == ((Switch(hold=(FORWARD_STREAM,)),) if device == "virtual" else drawn.interleaving)
         calm = seeded(SEED, 0, interleaved=100)
         assert zero == calm
