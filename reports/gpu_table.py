@@ -24,7 +24,7 @@ def to_markdown(data: dict, gates: dict[str, list[dict]]) -> str:
     """gates: summaries of gate runs by level."""
     one, two = data["one"], data["two"]
     parts = [_head(one), _gates(gates), _scheduler(gates["all"]), _false_alarms(one["false_alarms"]), _faults(one["stream_faults"])]
-    parts += [_race(data["race"])]
+    parts += [_race(data["race"]), _ranks(data["ranks"])]
     parts += [_agreement(one["cpu_and_gpu"]), _throughput(one, two), _floor(one), _memory(one["memory"])]
     return "\n\n".join(parts) + "\n"
 
@@ -56,6 +56,16 @@ def _race(race: dict) -> str:
         f"SGLang {race['sut']}, found by four workers, minimized alone on the GPU: {race['requests']} request, {race['iterations']} "
         f"iterations; smaller ones did not fail in three tries each. {race['line']}. Its script exits {race['on_sut']} there and {race['on_intact']} on the "
         f"intact release.\n\n```json\n{schedule}\n```"
+    )
+
+
+def _ranks(runs: list[dict]) -> str:
+    body = [[one[name] for name in ("release", "schedules", "stalled_percent", "differences", "seconds", "date")] for one in runs]
+    return (
+        "## Two ranks on two GPUs\n\n`suites/differential/test_ranks.py`, each rank a process with a GPU of its own, of which one is stalled, "
+        "for a few milliseconds then. Since then a stall of a rank outlasts an iteration of the host: so a build whose scheduler looks at how far its "
+        "forward is was RANKS DIVERGED on the same two GPUs (`suites/selftest/test_ranks.py`); with shorter stalls it was not.\n\n"
+        + _table(["SGLang", "schedules", "percent of iterations stalled", "differences", "seconds, start included", "date"], body)
     )
 
 
