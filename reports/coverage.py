@@ -10,11 +10,15 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import platform
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tqdm import tqdm
 
 from fixtures import traced
 from fixtures.artifacts import suite_version, write_atomically
@@ -102,19 +106,25 @@ def measure(sut: Sut, artifacts: Path) -> tuple[list[Part], dict[str, tuple[int,
     """Functions of the paths, statements and branches run and in all of each whole file, and what failed."""
     from coverage import Coverage
 
-    failures, data = [], []
-    for place, (level, device, options, count) in enumerate(RUNS):
-        data.append(str(artifacts / f"{place}.data"))
-        worker = f"coverage-{place}"
+    data = [str(artifacts / f"{place}.data") for place in range(len(RUNS))]
+
+    def run(place: int) -> list[str]:
+        level, device, options, count = RUNS[place]
+        worker, lines = f"coverage-{place}", []
         runner = RunnerProcess(
-            sut=sut, device=device, artifacts=artifacts, worker=worker, level=level, coverage=data[-1], hang_limit=600, **options
+            sut=sut, device=device, artifacts=artifacts, worker=worker, level=level, coverage=data[place], hang_limit=600, **options
         )
         for shape in ALGORITHMS if level == "scheduler" else ALGORITHMS[:1]:
-            failures += [failure["line"] for failure in runner.seeded(SEED, 0, count, shape).failures]
+            lines += [failure["line"] for failure in runner.seeded(SEED, 0, count, shape).failures]
         for document in WRITTEN if level == "scheduler" else ():
-            failures += [failure["line"] for failure in runner.schedule(document, save=False).failures]
+            lines += [failure["line"] for failure in runner.schedule(document, save=False).failures]
         runner.job("save_coverage")
         runner.close()
+        return lines
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        done = tqdm(pool.map(run, range(len(RUNS))), total=len(RUNS), unit="run", disable=None)
+        failures = [line for lines in done for line in lines]
     whole = Coverage(data_file=str(artifacts / "all.data"), branch=True, config_file=False)
     whole.combine(data)
     whole.json_report(outfile=str(artifacts / "all.json"))

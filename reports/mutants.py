@@ -42,11 +42,12 @@ RUNS = (  # device, debug assertions, level, shape, schedules: each tries what t
     ("cpu", False, "scheduler", "gate", 16),
     ("cpu", False, "scheduler", "chunked", 16),
     ("cpu", True, "scheduler", "gate", 8),
+    ("cpu", True, "scheduler", "ngram", 4),
     ("virtual", False, "relay", "gate", 8),
     ("virtual", True, "relay", "gate", 8),
     ("virtual", False, "scheduler", "gate", 8),
 )
-KINDS = {"eagle": "EAGLE", "chunked": "prefills in chunks"}
+KINDS = {"eagle": "EAGLE", "chunked": "prefills in chunks", "ngram": "n-gram"}
 KERNELS = "Triton kernels"
 SO_FAR = ROOT / "artifacts/mutants.json"  # what was tried before a kill
 Tried = dict[str, dict[str, str]]

@@ -49,24 +49,15 @@ class Reproducers:
         sut = self.sut or locate(kept["sut"]["root"])
         made = [KINDS[file.name](self, file, kept, sut)]
         if made[0] is not None and file.name == "schedule.json" and options_of(kept["mode"]).get("level") == "scheduler":
-            made.append(self._at_relay_level(file, kept, sut))
+            made.append(self.of_schedule(file, kept, sut, level="relay", launches=False))
         return [one for one in made if one is not None]
 
-    def _at_relay_level(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
-        runner = self._runner(sut, **options_of(kept["mode"]) | {"level": "relay", "launches": False})
-        text = load(file).to_json()
-        story = story_of(text, kept["divergence"], runner)
-        if story["divergence"] is None or not self._is_new(key_of(story)):
-            return None
-        try:
-            return self._smallest(text, key_of(story), runner, sut)
-        except DoesNotFail:
-            return None
-
-    def of_schedule(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
+    def of_schedule(self, file: Path, kept: dict, sut: Sut, **changed: object) -> Reproducer | None:
+        """changed: options of the runner, where another kind than the one that saw it is to show it."""
         if kept["divergence"].get("verdict") == RANKS:
             raise RunnerFailed("it takes two ranks to show; replay it")
-        runner = self._runner(sut, **options_of(kept["mode"]))
+        options = options_of(kept["mode"]) | changed
+        runner = self._runner(sut, **options)
         text = load(file).to_json()
         story = story_of(text, kept["divergence"], runner)
         if story["divergence"] is None or not self._is_new(key_of(story)):
@@ -76,7 +67,7 @@ class Reproducers:
         except DoesNotFail:
             if not runner.on_gpu:
                 return None  # it goes wrong now and then, and another schedule may hold still
-        simulated = self._runner(sut, **options_of(kept["mode"]) | {"device": "virtual"})
+        simulated = self._runner(sut, **options | {"device": "virtual"})
         try:
             return self._smallest(text, key_of(story), simulated, sut)
         except DoesNotFail:
