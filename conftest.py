@@ -40,12 +40,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--schedules", type=int, metavar="N", help="draw N schedules, not the profile's number; corpus and other suites have their own")
     group.addoption("--budget", type=duration, metavar="TIME", help="nightly: stop drawing after 30m, 8h, ...")
     group.addoption("--hang-limit", type=float, default=60.0, metavar="S", help="seconds one schedule may take (60)")
-    group.addoption("--artifacts", default="artifacts", metavar="DIR", help="where failures and the summary go")
+    group.addoption("--artifacts", metavar="DIR", help="where failures and the summary go (artifacts; of a replay artifacts/replay)")
     group.addoption("--stalls", type=int, metavar="PERCENT", help="iterations that hold a stream (25 on a GPU, else 0)")
     group.addoption("--replay", metavar="FILE", action="append", help="run the schedule in FILE and nothing else")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.artifacts is None:  # a replay leaves the report of the run that failed as it is
+        config.option.artifacts = "artifacts/replay" if config.option.replay else "artifacts"
     try:
         config.stash[SUT] = locate(config.getoption("sut"))
     except SutError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.sut import Sut
-from reports.checked_script import Checker, name_of_intact
+from reports.checked_script import Checker, how_to_run, name_of_intact
 from reports.reduction import kind_of
 from reports.reproducer import Reproducer, write_facts
 from reports.script_parts import FINDS_THE_SUITE, in_a_docstring
@@ -67,7 +67,7 @@ def write_check_reproducer(folder: Path, found: dict, failure: dict, sut: Sut, i
     safe = in_a_docstring(title)
     if "word" in found:
         text = MENTIONS.format(title=safe, files=sorted({place.rpartition(":")[0] for place in found["places"]}), word=found["word"])
-        how = "needs SGLang only: `PYTHONPATH=<folder with sglang> python reproduce.py`"
+        how = f"needs SGLang only: {how_to_run(sut)}"
     else:
         text = REPLAY.format(title=safe, check=found["check"], device=device)
         how = "runs the check through the suite, whose folder it takes as its argument, because no flat script stands for it"

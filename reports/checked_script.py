@@ -28,6 +28,8 @@ class Outcome:
     def words(self, intact: str = "the intact release") -> str:
         if self.on_sut is None:
             return "not run"
+        if self.on_sut != FAULT:
+            return f"exited {self.on_sut} on this build: " + ("it could not run" if self.on_sut == NOT_POSSIBLE else "it does not show the fault")
         beside = f"{self.on_intact} on {intact}" if self.on_intact is not None else "not run on an intact release (none at hand)"
         return f"exited {self.on_sut} on this build, {beside}"
 
@@ -68,8 +70,20 @@ def name_of_intact(intact: Sut | None, sut: Sut) -> str:
     return f"the intact {intact.title()}{why}"
 
 
+def how_to_run(sut: Sut, *words: str) -> str:
+    """A command for whoever has this SGLang. A release that needs an older transformers than the installed one finds it in front."""
+    folders = ([f"<folder with {transformers_of(sut).replace(' ', '==')}>"] if sut.layer else []) + ["<folder with sglang>"]
+    return f"`PYTHONPATH={os.pathsep.join(folders)} {' '.join(('python reproduce.py', *words))}`"
+
+
+def transformers_of(sut: Sut) -> str:
+    """Name and version of the one that this SGLang needs instead of the installed one; "" where there is none."""
+    return Path(sut.layer).name.replace("-", " ", 1) if sut.layer else ""
+
+
 def exit_of(script: Path, sut: Sut) -> int | None:
     """The exit code of a script with this SGLang; None when it did not end in time."""
+    script = script.resolve()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_", "SGLANG_"))}
     path = [*sut.path(), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), "RELAY_SUITE": str(ROOT)}

@@ -33,7 +33,7 @@ def read_detection(folder: Path = FOLDER) -> Detection | None:
     columns = list(dict.fromkeys(column for cells in found.values() for column in cells))
     rows = [(name, [_word(cells.get(column)) for column in columns]) for name, cells in found.items()]
     picture = f"data:image/svg+xml;base64,{drawing}"
-    return Detection(data["origin"], said["faults"], said["caught"], columns, rows, picture)
+    return Detection(data["origin"].replace("`", ""), said["faults"], said["caught"], columns, rows, picture)
 
 
 def _word(cell: dict | None) -> str | None:

@@ -8,7 +8,7 @@ from fixtures.artifacts import suite_version, write_atomically
 from fixtures.launch import MODE, Launch
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import Sut
-from reports.checked_script import Checker, Outcome, name_of_intact
+from reports.checked_script import Checker, Outcome, how_to_run, name_of_intact
 from reports.launch_reduction import reduce_launch
 from reports.launch_script import can_be_flat, launch_script
 from reports.reduction import kind_of
@@ -85,7 +85,7 @@ def _readme(
             "",
             f"**The launch** ({size}): {', '.join(inputs)}.",
             "",
-            f"**How to run.** `reproduce.py` {run}: `PYTHONPATH=<folder with sglang> python reproduce.py`. It exits 1 on a build with "
+            f"**How to run.** `reproduce.py` {run}: {how_to_run(runner.sut)}. It exits 1 on a build with "
             "the fault, 0 on a right one, 2 when it could not run.",
             "",
             f"**Checked.** `reproduce.py` {outcome.words(name_of_intact(intact, runner.sut))}.",

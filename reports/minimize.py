@@ -165,7 +165,7 @@ class _Bar:
         return self
 
     def __call__(self, search: Search) -> None:
-        self.bar.set_postfix_str(f"best: {len(search.requests())} requests, {len(search.iterations())} iterations", refresh=False)
+        self.bar.set_postfix_str(f"best: {len(search.requests())} requests, {len(search.iterations())} iterations with a choice", refresh=False)
         self.bar.update()
 
     def __exit__(self, *error: object) -> None:

@@ -24,6 +24,7 @@ from threading import Lock
 from tqdm import tqdm
 
 from fixtures.artifacts import suite_version, write_atomically
+from fixtures.corpus import load_corpus
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, locate
 
@@ -43,11 +44,12 @@ RUNS = (  # device, debug assertions, level, shape, schedules: each tries what t
     ("cpu", False, "scheduler", "chunked", 16),
     ("cpu", True, "scheduler", "gate", 8),
     ("cpu", True, "scheduler", "ngram", 4),
+    ("cpu", False, "scheduler", "", len(load_corpus())),
     ("virtual", False, "relay", "gate", 8),
     ("virtual", True, "relay", "gate", 8),
     ("virtual", False, "scheduler", "gate", 8),
 )
-KINDS = {"eagle": "EAGLE", "chunked": "prefills in chunks", "ngram": "n-gram"}
+KINDS = {"eagle": "EAGLE", "chunked": "prefills in chunks", "ngram": "n-gram", "": "the corpus"}
 KERNELS = "Triton kernels"
 SO_FAR = ROOT / "artifacts/mutants.json"  # what was tried before a kill
 Tried = dict[str, dict[str, str]]

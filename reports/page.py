@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import shlex
 import sys
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fixtures.artifacts import write_atomically
+from fixtures.artifacts import AT_SCHEDULER, write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
 from fixtures.profiles import profile_of
 from fixtures.sut import Sut
@@ -50,9 +51,17 @@ def page_of(summary: Summary, reproducers: list[dict]) -> str:
         minimum=profile_of(summary.profile, summary.device).pairs,
         window=WINDOW,
         detection=read_detection(),
+        same_sut=_same_sut(summary),
+        at_scheduler=AT_SCHEDULER,
+        whole=profile_of(summary.profile, summary.device).complete and not summary.partial,
         groups=_groups(summary.failures, ours),
         others=[one for one in ours if one["kind"] not in {kind_of(failure.model_dump()) for failure in summary.failures}],
     )
+
+
+def _same_sut(summary: Summary) -> str:
+    """Options with which a replay runs on the same SUT."""
+    return f"--sut {shlex.quote(summary.sut.root)}" + (f" --device {summary.device}" if summary.device != "cpu" else "")
 
 
 def _groups(failures: list[Failure], reproducers: list[dict]) -> list[dict]:

@@ -20,7 +20,7 @@ from fixtures.runner_process import RunnerFailed, RunnerProcess, options_of
 from fixtures.schedule import ScheduleError, load
 from fixtures.sut import Sut, SutError, locate
 from reports.check_reproducer import write_check_reproducer
-from reports.checked_script import intact_release
+from reports.checked_script import NOT_POSSIBLE, intact_release
 from reports.launch_reproducer import write_launch_reproducer
 from reports.minimize import SECONDS, DoesNotFail, minimize
 from reports.page import write_page
@@ -152,7 +152,7 @@ def failures(artifacts: Path) -> list[tuple[Path, dict]]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Exit 0 when all failures were looked at, each without a reproducer named; 2 when something cannot be used."""
+    """Exit 0 when all failures were looked at, each without a reproducer named; 1 when a script could not run; 2 when something cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m reports.reproduce", description=__doc__.splitlines()[0])
     parser.add_argument("artifacts", nargs="?", type=Path, default=Path("artifacts"), help="what the run left (artifacts)")
     parser.add_argument("--sut", metavar="RELEASE|PATH", help="SGLang to use instead of the one that failed")
@@ -167,7 +167,7 @@ def main(words: list[str] | None = None) -> int:
     except (RunnerFailed, ScheduleError, SummaryError, SutError) as error:
         print(error, file=sys.stderr)
         return 2
-    return 0
+    return 1 if any(one.outcome.on_sut == NOT_POSSIBLE for one in made) else 0
 
 
 def _device_of(artifacts: Path) -> str:

@@ -18,7 +18,7 @@ from fixtures.contained import SILENT
 from fixtures.runner_process import RunnerFailed, RunnerProcess
 from fixtures.sut import Sut
 from fixtures.virtual_lane import stream_name
-from reports.checked_script import NOT_RUN, Checker, Outcome, name_of_intact
+from reports.checked_script import NOT_POSSIBLE, NOT_RUN, Checker, Outcome, how_to_run, name_of_intact, transformers_of
 from reports.flat_script import NotFlat, flat_script
 from reports.minimize import Minimized
 from reports.reduction import kind_of, spelled_out
@@ -140,6 +140,8 @@ def _script(
         outcome = NOT_RUN if run is None else run(text)
         if run is None or outcome.shows_it():
             return text, None, outcome
+        if outcome.on_sut == NOT_POSSIBLE:
+            why = "a script of the relay calls was made and could not run"
     text = replay_script(title, why, story["divergence"], runner.device, runner.level)
     return text, why, NOT_RUN if run is None else run(text)
 
@@ -181,10 +183,10 @@ def readme(
     if not_flat:
         script = (
             f"`reproduce.py` replays the schedule through the suite, because no flat script is honest here: {not_flat}. "
-            "`PYTHONPATH=<folder with sglang> python reproduce.py <folder of the suite>`."
+            f"{how_to_run(sut, '<folder of the suite>')}."
         )
     else:
-        script = f"`reproduce.py` ({made.lines} lines) needs torch and SGLang only: `PYTHONPATH=<folder with sglang> python reproduce.py`."
+        script = f"`reproduce.py` ({made.lines} lines) needs torch and SGLang only: {how_to_run(sut)}."
     lines = [
         f"# {_title(story, sut)}",
         "",
@@ -208,6 +210,7 @@ def readme(
         f"| SGLang | {sut.title()}, contract `{sut.contract}`, relay files `{sut.digest}` |",
         f"| mode, device | {mode}, {runner.identity.get('device', runner.device)} |",
         f"| torch | {runner.identity.get('torch', 'unknown')} |",
+        *([f"| transformers | {transformers_of(sut).rpartition(' ')[2]}, which this SGLang needs |"] if sut.layer else []),
         f"| suite | {suite_version()} |",
         "",
     ]
@@ -219,7 +222,7 @@ def _how_small(minimized: Minimized, raced: bool) -> str:
         return f"; {minimized.stopped}, it may not be the smallest"
     if raced:
         return "; smaller ones did not fail in a few tries each, and what races does not always lose"
-    return ", nothing in it can be left out"
+    return ": without any one thing in it nothing goes wrong"
 
 
 def _in_the_suite(mode: str, device: str) -> str:

@@ -35,7 +35,7 @@ def test_header_names_what_is_tested(run_suite, sut) -> None:
         (["--artifacts", "/proc/nowhere"], "--artifacts /proc/nowhere: nothing can be written there"),
         (["--artifacts", ""], "--artifacts: the value is empty"),
         (["--replay", "VERSION"], "--replay VERSION: document: not JSON"),
-        (["--sut", "0.5.99"], "fetch it once with: tox -e sut -- 0.5.99"),
+        (["--sut", "0.5.99"], "--sut 0.5.99: not a release that this suite knows (0.5.14 to 0.5.23)"),
         (["--sut", "oracles"], "looked for sglang/__init__.py in"),
         (["--device", "tpu"], "--device tpu: give cpu, virtual, cuda or cuda:N"),
         (["--device", "cuda:99"], "CUDA devices here"),
@@ -128,7 +128,9 @@ def test_files_that_cannot_be_read_are_refused(error: BaseException, sut, monkey
 
 
 def test_digest_tells_builds_of_one_version_apart(broken_sut, sut) -> None:
-    assert broken_sut(Edit(OVERLAP_UTILS, "class FutureMap:", "class FutureMap:  ")).digest != sut.digest
+    changed = broken_sut(Edit(OVERLAP_UTILS, "class FutureMap:", "class FutureMap:  "))
+    assert changed.digest != sut.digest
+    assert changed.title() == f"{sut.title()}, relay files changed", "no issue accuses the release"
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_it_fits_a_real_browser(width: int, browser: str, artifacts: Path) -> No
     assert seen["scroll"] <= width
     assert (seen["images"], seen["broken"], seen["scripts"]) == (2, 0, 0), "a timeline, and the picture of what is caught"
     assert seen["height"] > 1000
-    assert seen["title"] == "DIVERGED: SGLang 0.5.23"
+    assert seen["title"] == "DIVERGED: SGLang 0.5.23, relay files changed"
 
 
 def test_it_needs_nothing_else(artifacts: Path) -> None:

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from fixtures.artifacts import mode_name, save_failure
 from fixtures.broken_copy import Edit, broken_copy
@@ -22,10 +24,11 @@ from fixtures.oracle_system import OLD, OracleSystem
 from fixtures.plan import Plan
 from fixtures.schedule import load, parse
 from fixtures.sglang_relay.bonus_tokens import BonusTokensRelay
-from fixtures.sut import OVERLAP_UTILS, SutError, locate
+from fixtures.story import BUFFERS, _first_wrong_row
+from fixtures.sut import OVERLAP_UTILS, Sut, SutError, locate
 from fixtures.tape import RecordedLoop, RelayedOracle, play, shorten
 from reports import reproduce
-from reports.checked_script import NOT_RUN
+from reports.checked_script import NOT_RUN, Checker, how_to_run
 from reports.flat_script import NotFlat, flat_script
 from reports.replay_script import replay_script
 from reports.reproduce import main, reproduce_run
@@ -183,6 +186,35 @@ def test_a_script_runs_on_the_sglang_that_its_argument_names(field: str, tmp_pat
     done = subprocess.run(command, env=clean, capture_output=True, text=True, check=False)
     assert "SGLang of the argument from" in done.stdout, done.stderr
     assert done.returncode == 2, "that one has no relay"
+
+
+def test_a_script_is_run_where_it_lies_in_a_folder_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that a run writes to is named from where it was started."""
+    monkeypatch.chdir(tmp_path)
+    sut = Sut(str(tmp_path), "", "", "0", "bonus_tokens", "")
+    checker = Checker(Path("artifacts/reproducers/one/reproduce.py"), sut, None)
+    assert checker("import sys, pathlib; sys.exit(pathlib.Path('reproduce.py').is_file())").words() == "exited 1 on this build, not run on an intact release (none at hand)"
+    assert checker("import sys; sys.exit(2)").words() == "exited 2 on this build: it could not run"
+    assert checker("").words() == "exited 0 on this build: it does not show the fault"
+
+
+def test_the_command_names_the_transformers_that_a_release_needs() -> None:
+    sut = Sut("/a", "0.5.19", "", "0", "bonus_tokens", "")
+    assert how_to_run(sut) == "`PYTHONPATH=<folder with sglang> python reproduce.py`"
+    layered = replace(sut, layer="/layers/transformers-5.12.1")
+    assert how_to_run(layered, "x") == "`PYTHONPATH=<folder with transformers==5.12.1>:<folder with sglang> python reproduce.py x`"
+
+
+@pytest.mark.parametrize(("row", "call", "wrong"), [(-1, "stash", "stash"), (-1, "resolve_inputs", None), (3, "resolve_inputs", "resolve_inputs")])
+def test_a_row_that_debug_assertions_mark_as_read_is_right_until_it_is_written_again(row: int, call: str, wrong: str | None) -> None:
+    def state(*tokens: int) -> dict:
+        return dict.fromkeys(BUFFERS) | {next(iter(BUFFERS)): torch.tensor(tokens)}
+
+    right = [state(5, 6), state(5, 6), state(5, 6)]
+    seen = [state(5, 6), state(5, row), state(5, row)]
+    calls = [{"do": do, "iteration": 0} for do in ("publish", call, "draft_block")]
+    found = _first_wrong_row(right, seen, calls)
+    assert (found and found["call"]) == wrong
 
 
 # -- real SGLang ------------------------------------------------------------------------------------------
