@@ -80,6 +80,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Progress(config), "relay-progress")
 
 
+def pytest_keyboard_interrupt() -> None:
+    """tox sends Ctrl-C on a second time: the verdict so far is still to be said. SIGTERM ends that as well."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _check_numbers(config: pytest.Config) -> None:
     if config.getoption("budget") and config.getoption("profile") != "nightly":
         raise pytest.UsageError("--budget: for --profile nightly alone; other profiles run a number of schedules, --schedules N")
