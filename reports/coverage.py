@@ -15,7 +15,7 @@ import platform
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
@@ -24,10 +24,11 @@ from fixtures import traced
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.runner_process import RunnerProcess
 from fixtures.schedule import Iteration, Request, Run, Schedule
-from fixtures.sut import DEFAULT_RELEASE, RELEASES, Sut, locate
+from fixtures.sut import DEFAULT_RELEASE, RELEASES, ROOT, Sut, locate
 
 FILE = Path(__file__).parent / "measured/coverage.md"
 REVIEWED = Path(__file__).with_name("coverage_reviewed.json")
+LAST = ROOT / "artifacts"
 SEED = 1
 RUNS = (
     # level, device, options, schedules of each algorithm
@@ -185,6 +186,7 @@ def to_markdown(release: str, parts: list[Part], totals: dict[str, tuple[int, in
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("releases", nargs="*", metavar="RELEASE", help=f"{DEFAULT_RELEASE} by default")
+    options.add_argument("--draw", action="store_true", help="only write again what was measured here last, with the reasons as they are now")
     asked = options.parse_args()
     unknown = set(asked.releases) - set(RELEASES)
     if unknown:
@@ -200,8 +202,15 @@ def main() -> int:
     ]
     good = True
     for release in asked.releases or [DEFAULT_RELEASE]:
-        with tempfile.TemporaryDirectory() as artifacts:
-            parts, totals, failures = measure(locate(None if release == DEFAULT_RELEASE else release), Path(artifacts))
+        kept = LAST / f"coverage-{release}.json"
+        if asked.draw and not kept.is_file():
+            options.error(f"--draw: {release} was not measured here ({kept})")
+        if not asked.draw:
+            with tempfile.TemporaryDirectory() as artifacts:
+                found = measure(locate(None if release == DEFAULT_RELEASE else release), Path(artifacts))
+            write_atomically(kept, json.dumps([[asdict(part) for part in found[0]], *found[1:]]))
+        parts, totals, failures = json.loads(kept.read_text(encoding="utf-8"))
+        parts = [Part(**part) for part in parts]
         reviewed = review(parts, release)
         open_ones = [f"{part.name}: {', '.join(part.unexplained())}" for part in parts if part.unexplained()] if reviewed else []
         stale = [f"{part.name}: {', '.join(part.stale())}" for part in parts if part.stale()]
