@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # What needs torch is imported where it is used: a usage error is answered without it, at once.
 
 A_DAY = 86_400.0
+MOST_SCHEDULES = 10_000_000
 DEADLINE = pytest.StashKey[float]()
 NOT_STARTED = pytest.StashKey[bool]()
 SEED = pytest.StashKey[int]()
@@ -88,6 +89,8 @@ def pytest_keyboard_interrupt() -> None:
 def _check_numbers(config: pytest.Config) -> None:
     if config.getoption("budget") and config.getoption("profile") != "nightly":
         raise pytest.UsageError("--budget: for --profile nightly alone; other profiles run a number of schedules, --schedules N")
+    if (config.getoption("schedules") or 0) > MOST_SCHEDULES:
+        raise pytest.UsageError(f"--schedules {config.getoption('schedules')}: give {MOST_SCHEDULES:,} or fewer")
     for name in ("schedules", "seed"):
         if (config.getoption(name) or 0) < 0:
             raise pytest.UsageError(f"--{name} {config.getoption(name)}: give 0 or more")
@@ -114,9 +117,11 @@ def _check_artifacts(config: pytest.Config) -> None:
 def _check_replay(name: str) -> None:
     from fixtures.schedule import ScheduleError, load
 
-    if not Path(name).is_file():
-        raise pytest.UsageError(f"--replay {name}: no such file")
+    if not name:
+        raise pytest.UsageError("--replay: the value is empty; give a schedule's file")
     try:
+        if not os.path.lexists(name):
+            raise pytest.UsageError(f"--replay {name[:200]}: no such file")
         load(name)
     except ScheduleError as error:
         raise pytest.UsageError(f"--replay {error}") from None

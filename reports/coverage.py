@@ -25,6 +25,7 @@ from fixtures.artifacts import suite_version, write_atomically
 from fixtures.runner_process import RunnerProcess
 from fixtures.schedule import Iteration, Request, Run, Schedule
 from fixtures.sut import DEFAULT_RELEASE, RELEASES, ROOT, Sut, locate
+from reports.kept import read_kept
 
 FILE = Path(__file__).parent / "measured/coverage.md"
 REVIEWED = Path(__file__).with_name("coverage_reviewed.json")
@@ -152,7 +153,7 @@ def _part(file: str, name: str, of: dict) -> Part:
 
 def review(parts: list[Part], release: str) -> bool:
     """Attach what was reviewed of this release. Returns whether anything was."""
-    reviewed = json.loads(REVIEWED.read_text(encoding="utf-8")).get(release, {})
+    reviewed = read_kept(REVIEWED, dict).get(release, {})
     for part in parts:
         part.reasons = reviewed.get(part.file.rpartition("/")[2], {}).get(part.name, {})
     return bool(reviewed)
@@ -203,13 +204,11 @@ def main() -> int:
     good = True
     for release in asked.releases or [DEFAULT_RELEASE]:
         kept = LAST / f"coverage-{release}.json"
-        if asked.draw and not kept.is_file():
-            options.error(f"--draw: {release} was not measured here ({kept})")
         if not asked.draw:
             with tempfile.TemporaryDirectory() as artifacts:
                 found = measure(locate(None if release == DEFAULT_RELEASE else release), Path(artifacts))
             write_atomically(kept, json.dumps([[asdict(part) for part in found[0]], *found[1:]]))
-        parts, totals, failures = json.loads(kept.read_text(encoding="utf-8"))
+        parts, totals, failures = read_kept(kept, lambda data: len(data) == 3 and data[0] and all(Part(**part) for part in data[0]) and all(count for _, count in data[1].values()))
         parts = [Part(**part) for part in parts]
         reviewed = review(parts, release)
         open_ones = [f"{part.name}: {', '.join(part.unexplained())}" for part in parts if part.unexplained()] if reviewed else []

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from reports.kept import WRONG_SHAPE
+
 FOLDER = Path(__file__).parent / "measured"
 
 
@@ -23,15 +25,15 @@ class Detection(NamedTuple):
 
 
 def read_detection(folder: Path = FOLDER) -> Detection | None:
-    """None where nothing was measured."""
+    """None where nothing was measured, or what was cannot be read: a run's page does not hang on it."""
     try:
         data = json.loads((folder / "faults.json").read_text(encoding="utf-8"))
         drawing = base64.b64encode((folder / "faults.svg").read_bytes()).decode()
-    except OSError:
+        said, found = data["summary"], data["found"]
+        columns = list(dict.fromkeys(column for cells in found.values() for column in cells))
+        rows = [(name, [_word(cells.get(column)) for column in columns]) for name, cells in found.items()]
+    except (OSError, ValueError, RecursionError, *WRONG_SHAPE):
         return None
-    said, found = data["summary"], data["found"]
-    columns = list(dict.fromkeys(column for cells in found.values() for column in cells))
-    rows = [(name, [_word(cells.get(column)) for column in columns]) for name, cells in found.items()]
     picture = f"data:image/svg+xml;base64,{drawing}"
     return Detection(data["origin"].replace("`", ""), said["faults"], said["caught"], columns, rows, picture)
 

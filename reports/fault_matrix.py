@@ -26,7 +26,8 @@ from tqdm import tqdm
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.faults import CATALOGUE, CannotPlant, Fault
 from fixtures.runner_process import RunnerFailed, RunnerProcess
-from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, locate
+from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, SutError, locate
+from reports.kept import read_kept
 
 FOLDER = Path(__file__).parent / "measured"
 SO_FAR = ROOT / "artifacts/faults.json"  # what was found before a kill
@@ -262,10 +263,13 @@ def main() -> int:
     asked = options.parse_args()
     kept = FOLDER / "faults.json"
     if asked.draw:
-        data = json.loads(kept.read_text(encoding="utf-8"))
+        data = read_kept(kept, lambda data: data["origin"] and set(data["found"]) == set(CATALOGUE))
         data["summary"] = summary(data["found"])
     else:
-        sut = locate(asked.sut)
+        try:
+            sut = locate(asked.sut)
+        except SutError as error:
+            options.error(str(error))
         with tempfile.TemporaryDirectory() as artifacts:
             found = measure(sut, Path(artifacts))
         origin = (

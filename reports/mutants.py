@@ -26,7 +26,8 @@ from tqdm import tqdm
 from fixtures.artifacts import suite_version, write_atomically
 from fixtures.corpus import load_corpus
 from fixtures.runner_process import RunnerProcess
-from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, locate
+from fixtures.sut import DEFAULT_RELEASE, ROOT, Sut, SutError, locate
+from reports.kept import read_kept
 
 FILE = Path(__file__).parent / "measured/mutants.md"
 REASONS = Path(__file__).with_name("mutant_survivors.json")
@@ -159,20 +160,37 @@ def _escaped(name: str) -> str:
     return name.replace("`", "'")
 
 
+def _is_whole(data: dict) -> bool:
+    """Whether it is what this report writes: of every module something was tried."""
+    tried = data["tried"]
+    return bool(all(map(str.strip, data["origins"])) and data["origins"] and set(tried) == {*MODULES, KERNELS} and all(
+        noticed and all(isinstance(what, str) for what in noticed.values()) for noticed in tried.values()
+    ))  # fmt: skip
+
+
 def main() -> int:
     cores = len(os.sched_getaffinity(0))
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--sut", default=DEFAULT_RELEASE)
     options.add_argument("--parts", type=int, default=4 * cores, help="into how many parts each module's mutants are divided (four for each core)")
-    options.add_argument("--again", type=int, choices=range(len(RUNS)), help="only try again, in this run, what mutants.json holds as survivors: "
+    either = options.add_mutually_exclusive_group()
+    either.add_argument("--again", type=int, choices=range(len(RUNS)), help="only try again, in this run, what mutants.json holds as survivors: "
                          + ", ".join(f"{number}: {named(run)}" for number, run in enumerate(RUNS)))  # fmt: skip
-    options.add_argument("--draw", action="store_true", help="only write again what mutants.json holds, with the reasons as they are now")
+    either.add_argument("--draw", action="store_true", help="only write again what mutants.json holds, with the reasons as they are now")
     asked = options.parse_args()
-    kept, reasons = FILE.with_suffix(".json"), json.loads(REASONS.read_text(encoding="utf-8"))
+    if asked.parts < 1:
+        options.error(f"--parts {asked.parts}: give 1 or more")
+    kept, reasons = FILE.with_suffix(".json"), read_kept(REASONS, lambda reasons: all(map(str.strip, reasons.values())))
     anew = not asked.draw and asked.again is None
-    data = {"origins": [], "tried": {}} if anew else json.loads(kept.read_text(encoding="utf-8"))
+    data = {"origins": [], "tried": {}} if anew else read_kept(kept, _is_whole)
     if not asked.draw:
-        sut, runs = locate(asked.sut), RUNS if anew else RUNS[asked.again : asked.again + 1]
+        try:
+            sut = locate(asked.sut)
+        except SutError as error:
+            options.error(str(error))
+        if not anew and sut.digest not in data["origins"][0]:
+            options.error(f"--again: {kept} is of other relay files than {sut.title()} has ({sut.digest})")
+        runs = RUNS if anew else RUNS[asked.again : asked.again + 1]
         with tempfile.TemporaryDirectory() as artifacts:
             data["tried"] = all_mutants(sut, Path(artifacts), asked.parts, cores, runs, data["tried"])
         data["origins"].append(origin_of(sut, runs))

@@ -19,6 +19,7 @@ from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
 from fixtures.profiles import profile_of
 from fixtures.sut import Sut
 from reports.detection import read_detection
+from reports.kept import WRONG_SHAPE
 from reports.reduction import kind_of
 from reports.summary import MEANINGS, Failure, Summary, SummaryError, read_summary
 
@@ -95,7 +96,7 @@ def read_reproducers(artifacts: Path) -> list[dict]:
                     "picture": picture and f"data:image/svg+xml;base64,{picture}",
                 }
             )
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, RecursionError, *WRONG_SHAPE) as error:
             print(f"{file.parent}: left out of the page ({error})", file=sys.stderr)
     return found
 

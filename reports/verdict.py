@@ -17,6 +17,7 @@ import pytest
 from fixtures.artifacts import AT_SCHEDULER, save_failure, suite_version, write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
 from fixtures.judge import DIVERGED, RANKS, Divergence
+from fixtures.printable import said
 from fixtures.profiles import profile_of
 from fixtures.sglang_relay.stand_ins import planned
 from fixtures.sut import Sut
@@ -71,6 +72,7 @@ class VerdictReporter:
         self.skipped: dict[str, int] = {}
         self.known: dict[str, str] = {}
         self.interrupted = False
+        self.unwritten: list[str] = []
         self.began = time.monotonic()
         self._really_exit, self._process = os._exit, os.getpid()
         os._exit = self._exit  # whatever runs in this process, it does not end without a verdict
@@ -129,8 +131,8 @@ class VerdictReporter:
         if suite in ("differential", "kernels") or any(name == "kept" for name, _ in report.user_properties):
             return
         crash = getattr(report.longrepr, "reprcrash", None)
-        said = str(crash.message if crash else report.longrepr).splitlines()[0][:300]
-        found = Divergence(DIVERGED, report.nodeid.split("::")[-1], suite, -1, -1, -1, "the check passes", said)
+        message = str(crash.message if crash else report.longrepr).splitlines()[0][:300]
+        found = Divergence(DIVERGED, report.nodeid.split("::")[-1], suite, -1, -1, -1, "the check passes", message)
         save_failure(
             self.artifacts, json.dumps({"check": report.nodeid}), found.to_dict(), self.sut.to_dict(), "release mode", "check.json"
         )
@@ -148,8 +150,16 @@ class VerdictReporter:
         self.interrupted |= exitstatus == pytest.ExitCode.INTERRUPTED
         if exitstatus == pytest.ExitCode.OK and self.shortages():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for name, write in (("summary.json", self._write_summary), ("report.html", lambda: write_page(self.artifacts))):
+            try:
+                write()
+            except Exception as error:  # the verdict is said whatever cannot be written
+                self.unwritten.append(f"{name}: {said(error).splitlines()[0][:300]}")
+                if name == "summary.json":  # whoever gates on it would read an old one
+                    session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def _write_summary(self) -> None:
         write_atomically(self.artifacts / "summary.json", json.dumps(self.summary(), indent=2))
-        write_page(self.artifacts)
 
     def pytest_terminal_summary(self, terminalreporter) -> None:
         if self._silent():
@@ -210,6 +220,7 @@ class VerdictReporter:
             whole = sum(total.shares.values())
             parts = ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in total.shares.most_common())
             lines.append(f"time went to {parts}")
+        lines += [f"not written  {line}" for line in self.unwritten]
         lines.append(f"artifacts    {self.artifacts}")
         return lines
 
@@ -247,8 +258,8 @@ class VerdictReporter:
             lines.append("reproduce    tox -e reproduce" + (f" -- {shlex.quote(where)}" if where != "artifacts" else ""))
         for reason, names in sorted(self.reasons.items()):
             lines.append(f"error        {reason}" + (f" ({len(names)} checks)" if len(names) > 1 else ""))
-        said = set().union(*self.reasons.values())
-        others = [name for name in self.failed + self.errors if name not in self.judged and "test_streams" not in name and name not in said]
+        told = set().union(*self.reasons.values())
+        others = [name for name in self.failed + self.errors if name not in self.judged and "test_streams" not in name and name not in told]
         lines += [f"failed       {name}" for name in others[:12]]
         return lines
 

@@ -121,7 +121,7 @@ def test_files_that_cannot_be_read_are_refused(error: BaseException, sut, monkey
     def refuse(*args: object, **kwargs: object) -> None:
         raise error
 
-    target = "pathlib.Path.read_text" if isinstance(error, OSError) else "fixtures.sut.ast.parse"
+    target = "pathlib.Path.read_bytes" if isinstance(error, OSError) else "fixtures.sut.ast.parse"
     with monkeypatch.context() as patched, pytest.raises(SutError, match=r"Permission denied|is not Python \((too deep|MemoryError)\)"):
         patched.setattr(target, refuse)
         locate(sut.root)

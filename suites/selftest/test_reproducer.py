@@ -239,7 +239,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 def test_what_shows_with_the_scheduler_is_tried_around_the_relay_too(made: SimpleNamespace, tmp_path: Path) -> None:
     """Where the relay alone shows it there is a flat script beside the one that replays."""
     mode = mode_name("cpu", False, "", level="scheduler")
-    save_failure(tmp_path, seeded(1, 0).to_json(), {"field": "as the run saw it"}, made.sut.to_dict(), mode)
+    two = '{"version": 1, "requests": [{"id": 0, "budget": 6}, {"id": 1, "budget": 6}]}'  # little to minimize
+    save_failure(tmp_path, parse(two).to_json(), {"field": "as the run saw it"}, made.sut.to_dict(), mode)
     both = reproduce_run(tmp_path, None, "cpu", 30)
     assert {(one.flat, one.outcome.on_sut, one.outcome.on_intact) for one in both} == {(True, 1, 0), (False, 1, 0)}
     assert len({one.folder for one in both}) == 2
