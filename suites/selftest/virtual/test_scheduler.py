@@ -8,6 +8,7 @@ from fixtures.broken_copy import Edit
 from fixtures.draw import SHAPES, seeded
 from fixtures.faults import CATALOGUE, Fault
 from fixtures.schedule import STALL_POINTS, Iteration, Request, Run, Schedule, Stall, Switch
+from fixtures.sglang_scheduler.run import DRAFT_PROBS, INDEX_SEEDS
 from fixtures.virtual.interleaving import STREAMS
 from reports.minimize import minimize
 from reports.reproducer import story_of_smallest, write_reproducer
@@ -70,6 +71,14 @@ def test_a_lost_publish_fence_names_publish_and_resolve(runner) -> None:
 def test_the_intact_scheduler_has_no_race(shape: str, runner) -> None:
     for index, order in enumerate(IN_ORDER):
         assert raced(runner, "", drawn(index, order, shape)) == {"divergence": None, "races": []}
+
+
+def test_draft_probabilities_and_index_seeds_are_relayed_there_too(runner) -> None:
+    run = Run(eagle=1, block_size=3, draft_probs=True, index_seeds=True)
+    tally = runner.schedule(Schedule(run=run, requests=(Request(id=0, budget=6), Request(id=1, budget=9, arrive=1))).to_json(), save=False)
+    assert tally.failures == []
+    assert tally.modes[DRAFT_PROBS] > 3
+    assert tally.modes[INDEX_SEEDS] > 3
 
 
 @pytest.mark.parametrize("point", STALL_POINTS)
