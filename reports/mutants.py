@@ -62,16 +62,16 @@ ON_A_GPU = "on a GPU"  # one that begins so says what the gate on a GPU notices,
 def relay_mutants(
     sut: Sut, module: str, runs: Sequence[tuple], part: str, known: dict[str, str], artifacts: Path, keep: Callable[[str, dict[str, str]], None]
 ) -> None:
-    """What the runners noticed, by mutant; "" for a survivor. known: the same of earlier runs. keep: gets it after each run.
+    """What the runners noticed, by mutant of this part; "" for a survivor. known: the same of earlier measurements. keep: gets it after each run.
 
     Those on simulated streams leave out the module of the kernels, whose launches they answer themselves.
     """
-    noticed = dict(known)
+    noticed: dict[str, str] = {}
     for device, debug, level, shape, count in runs:
         if device == "virtual" and module == WITH_KERNELS:
             continue
         runner = RunnerProcess(sut=sut, device=device, artifacts=artifacts, debug=debug, level=level, worker="mutants", hang_limit=300)
-        caught = [name for name, what in noticed.items() if what]
+        caught = [name for name, what in (known | noticed).items() if what]
         for result in runner.job("mutants", module=module, shape=shape, count=count, skip=caught, part=part):
             noticed[result["name"]] = re.sub(r"/\S*/(?=[^/\s]+)", "", result["noticed"])  # without the folders of this machine
         runner.close()
@@ -100,7 +100,7 @@ def all_mutants(sut: Sut, artifacts: Path, parts: int, at_a_time: int, runs: Seq
         for part in (f"{number}/{parts}" for number in range(parts)):
             for module in MODULES:
                 folder = artifacts / module / part.replace("/", "-")
-                work.append(pool.submit(relay_mutants, sut, module, runs, part, tried[module], folder, keep))
+                work.append(pool.submit(relay_mutants, sut, module, runs, part, before.get(module, {}), folder, keep))
             if not before:
                 work.append(pool.submit(kernel_mutants, sut, part, keep))
         for done in tqdm(as_completed(work), total=len(work), unit="part", disable=None):
