@@ -72,13 +72,13 @@ def name_of_intact(intact: Sut | None, sut: Sut) -> str:
 
 def how_to_run(sut: Sut, *words: str) -> str:
     """A command for whoever has this SGLang. A release that needs an older transformers than the installed one finds it in front."""
-    folders = ([f"<folder with {transformers_of(sut).replace(' ', '==')}>"] if sut.layer else []) + ["<folder with sglang>"]
+    folders = ([f"<folder with transformers=={transformers_of(sut)}>"] if sut.layer else []) + ["<folder with sglang>"]
     return f"`PYTHONPATH={os.pathsep.join(folders)} {' '.join(('python reproduce.py', *words))}`"
 
 
 def transformers_of(sut: Sut) -> str:
-    """Name and version of the one that this SGLang needs instead of the installed one; "" where there is none."""
-    return Path(sut.layer).name.replace("-", " ", 1) if sut.layer else ""
+    """The version that this SGLang needs instead of the installed one; "" where there is none."""
+    return Path(sut.layer).name.removeprefix("transformers-")
 
 
 def exit_of(script: Path, sut: Sut) -> int | None:

@@ -210,7 +210,7 @@ def readme(
         f"| SGLang | {sut.title()}, contract `{sut.contract}`, relay files `{sut.digest}` |",
         f"| mode, device | {mode}, {runner.identity.get('device', runner.device)} |",
         f"| torch | {runner.identity.get('torch', 'unknown')} |",
-        *([f"| transformers | {transformers_of(sut).rpartition(' ')[2]}, which this SGLang needs |"] if sut.layer else []),
+        *([f"| transformers | {transformers_of(sut)}, which this SGLang needs |"] if sut.layer else []),
         f"| suite | {suite_version()} |",
         "",
     ]
