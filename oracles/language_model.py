@@ -56,7 +56,7 @@ def next_tokens(context: torch.Tensor, ends: torch.Tensor, salts: torch.Tensor, 
 
 def chosen(digests: torch.Tensor, vocab: int) -> torch.Tensor:
     """The model's choice after contexts with these digests, salt included: int64 of the same shape."""
-    return ((mix(digests) >> 32) & (2**TOKEN_BITS - 1)) % vocab
+    return (mix(digests) >> 32) % vocab
 
 
 def propose(truth: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, right: torch.Tensor, vocab: int) -> torch.Tensor:
@@ -69,7 +69,7 @@ def propose(truth: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, ri
     length = truth.shape[1]
     drafts = torch.take(truth, rows[:, None] * length + positions[:, 1:].clamp(0, length - 1))
     wrong = torch.arange(drafts.shape[1], device=drafts.device) >= right[:, None]
-    return torch.where(wrong, (drafts + 1) % vocab, drafts)
+    return (drafts + wrong) % vocab
 
 
 def autoregressive(prompt: list[int], salt: int, vocab: int, length: int) -> list[int]:
@@ -77,7 +77,7 @@ def autoregressive(prompt: list[int], salt: int, vocab: int, length: int) -> lis
     tokens, digest, power = list(prompt), salt, 1
     for position in range(length):
         if position == len(tokens):
-            tokens.append((_mix(_signed(digest)) >> 32 & (2**TOKEN_BITS - 1)) % vocab)
+            tokens.append((_mix(_signed(digest)) >> 32) % vocab)
         digest += _mix((tokens[position] << POSITION_BITS) + position) * power
         power = _signed(power * STEP)
     return tokens[:length]

@@ -47,7 +47,7 @@ def draft_block(
     block_ids[:, 0] = bonus
     positions = seq_lens[:, None] + torch.arange(block_size, device=seq_lens.device)
     flat = slots[:, None] * width + positions.clamp(0, width - 1)
-    cache_locs = torch.where(positions < width, torch.take(req_to_token, flat).to(torch.int64), 0)
+    cache_locs = torch.take(req_to_token, flat).to(torch.int64) * (positions < width)
     return DraftBlock(block_ids, positions, cache_locs)
 
 
