@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fixtures.fork_server import meet
 from fixtures.known import load_known
 from fixtures.profiles import LEVELS, NIGHTLY_BUDGET, PROFILES, Profile, default_level, duration, fresh_seed, profile_of
 from fixtures.sut import Sut, SutError, locate
@@ -70,6 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEED] = _seed(config)
     config.stash[DEADLINE] = _deadline(config)
     if not hasattr(config, "workerinput"):
+        meet()
         # A CI that stops a run gets the verdict so far, as with Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         from reports.progress import Progress
@@ -319,9 +321,12 @@ def debug_runner(pytestconfig: pytest.Config):
 
 
 @pytest.fixture(scope="session")
-def kernel_runner(pytestconfig: pytest.Config, device: str):
-    """A process that launches the SUT's kernels: through Triton's interpreter on a CPU."""
-    yield from _runner(pytestconfig, device, launches=True)
+def kernel_runner(request: pytest.FixtureRequest, pytestconfig: pytest.Config, device: str, levels: tuple[str, ...]):
+    """A process that launches the SUT's kernels: through Triton's interpreter on a CPU, where another one would take seconds to start."""
+    if "scheduler" in levels:
+        yield request.getfixturevalue("scheduler_kernel_runner")
+    else:
+        yield from _runner(pytestconfig, device, launches=True)
 
 
 @pytest.fixture(scope="session")
