@@ -53,13 +53,17 @@ class Checker:
         return Outcome(on_sut, None if on_intact == NOT_POSSIBLE and not self.sut.release else on_intact)
 
 
-def intact_release(sut: Sut) -> Sut | None:
-    """The release to hold a broken or changed build against, where this machine has it."""
+def intact_release(sut: Sut, level: str = "relay") -> Sut | None:
+    """The release to hold a broken or changed build against, where this machine has it.
+
+    A build with the release's own relay files is the release, but at scheduler level, where any file may be the one that was changed.
+    """
     try:
         found = locate(sut.nearest_release())
     except SutError:
         return None
-    return found if found.digest != sut.digest else None
+    same = found.root == sut.root if level == "scheduler" else found.digest == sut.digest
+    return None if same else found
 
 
 def name_of_intact(intact: Sut | None, sut: Sut) -> str:

@@ -114,7 +114,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         with _Bar() as bar:
             minimized = minimize(text, runner, asked.seconds, bar)
-        made = write_reproducer(asked.out / "reproducers", minimized, story_of_smallest(minimized, runner), runner, intact_release(sut))
+        made = write_reproducer(asked.out / "reproducers", minimized, story_of_smallest(minimized, runner), runner, intact_release(sut, runner.level))
     except DoesNotFail as error:
         print(f"{asked.file}: {error}; it failed elsewhere? give --sut, --mode, --level or --device", file=sys.stderr)
         return 1

@@ -79,7 +79,7 @@ class Reproducers:
         smallest = story_of_smallest(minimized, runner)
         if key_of(smallest) != key and not self._is_new(key_of(smallest)):
             return None  # made smaller, it is one that is known
-        return write_reproducer(self.folder, minimized, smallest, runner, intact_release(sut))
+        return write_reproducer(self.folder, minimized, smallest, runner, intact_release(sut, runner.level))
 
     def of_launch(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
         if not self._is_new(kind_of(kept["divergence"])):

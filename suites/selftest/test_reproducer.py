@@ -354,7 +354,7 @@ def test_failures_that_become_one_when_they_are_small_make_one_folder(tmp_path: 
     first = {"divergence": {"verdict": "DIVERGED", "field": "seq_lens", "operation": "resolve", "actual": "1"}}
     calls = iter(["publish", "merge"])
     written = []
-    runner = SimpleNamespace(on_gpu=False, job=lambda name, document: first | {"written": {"call": next(calls)}})
+    runner = SimpleNamespace(on_gpu=False, level="relay", job=lambda name, document: first | {"written": {"call": next(calls)}})
     monkeypatch.setattr(reproduce.Reproducers, "_runner", lambda self, sut, **options: runner)
     monkeypatch.setattr(reproduce, "minimize", lambda text, runner, seconds: text)
     monkeypatch.setattr(reproduce, "story_of_smallest", lambda minimized, runner: first | {"written": {"call": "publish"}})
