@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from fixtures.schedule import ScheduleError, load
 from reports.holding import held_longer
-from reports.reduction import Search, Stopped, spelled_out, text_of, to_a_fixpoint
+from reports.reduction import Document, Search, Stopped, spelled_out, text_of, to_a_fixpoint
 
 if TYPE_CHECKING:
     from fixtures.runner_process import RunnerProcess
@@ -33,10 +33,14 @@ class DoesNotFail(Exception):
 
 @dataclass
 class Minimized:
-    """text: the schedule. failure: what it shows. complete: whether it is 1-minimal; else `stopped` says why not."""
+    """text: the schedule. failure: what it shows. before: the size of the one it was made from.
+
+    complete: whether it is 1-minimal; else `stopped` says why not.
+    """
 
     text: str
     failure: dict
+    before: tuple[int, int]
     tried: int
     seconds: float
     complete: bool
@@ -44,7 +48,20 @@ class Minimized:
 
     def size(self) -> tuple[int, int]:
         """Requests, and iterations up to the divergence: 0 where the run as a whole shows it."""
-        return len(spelled_out(self.text)["requests"]), self.failure["iteration"] + 1
+        return _size(spelled_out(self.text), self.failure)
+
+    def came_from(self) -> str:
+        """`before` in words, without iterations where the run as a whole showed it."""
+        requests, iterations = self.before
+        return counted(requests, "request") + (f" x {counted(iterations, 'iteration')}" if iterations else "")
+
+
+def _size(document: Document, failure: dict) -> tuple[int, int]:
+    return len(document["requests"]), failure["iteration"] + 1
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def minimize(
@@ -72,7 +89,7 @@ def minimize(
                 break
     if failure is None:
         raise DoesNotFail("nothing goes wrong with this schedule on this SUT")
-    search = Search(document, failure, trials, begin + seconds, progress)
+    search, before = Search(document, failure, trials, begin + seconds, progress), _size(document, failure)
     stopped = ""
     try:
         to_a_fixpoint(search)
@@ -82,7 +99,7 @@ def minimize(
         stopped = "it was interrupted"
         runner.close()  # its answer is still on the way, and must not be taken for the next one's
     spent = time.monotonic() - begin
-    return Minimized(text_of(search.best), search.failure, search.tried, spent, not stopped, stopped)
+    return Minimized(text_of(search.best), search.failure, before, search.tried, spent, not stopped, stopped)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -124,7 +141,8 @@ def main(words: list[str] | None = None) -> int:
     finally:
         runner.close()
     print(made.failure["line"])
-    print(f"{minimized.size()[0]} requests, {made.iterations} iterations, {minimized.tried} schedules tried in {minimized.seconds:.1f} s")
+    size = f"from {minimized.came_from()} to {minimized.size()[0]} x {made.iterations}"
+    print(f"{size}, {minimized.tried} schedules tried in {minimized.seconds:.1f} s")
     if not minimized.complete:
         print(f"perhaps not the smallest: {minimized.stopped}")
     print(f"reproduce.py: {'flat' if made.flat else 'replays through the suite'}, {made.outcome.words()}")

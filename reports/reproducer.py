@@ -20,7 +20,7 @@ from fixtures.sut import Sut
 from fixtures.virtual_lane import stream_name
 from reports.checked_script import NOT_POSSIBLE, NOT_RUN, Checker, Outcome, how_to_run, name_of_intact, transformers_of
 from reports.flat_script import NotFlat, flat_script
-from reports.minimize import Minimized
+from reports.minimize import Minimized, counted
 from reports.reduction import kind_of, spelled_out
 from reports.replay_script import replay_script
 from reports.stream_timeline import missing_edge, stream_timeline_svg
@@ -192,8 +192,8 @@ def readme(
         "",
         f"**What differs.** {_sentence(story)}",
         "",
-        "**What happens** " + f"({_count(requests, 'request')}, {_count(iterations, 'iteration')}; the smallest schedule found"
-        + f"{_how_small(minimized, bool(story.get('raced')))})",
+        f"**What happens** ({counted(requests, 'request')}, {counted(iterations, 'iteration')}, "
+        + f"from {minimized.came_from()}; the smallest schedule found{_how_small(minimized, bool(story.get('raced')))})",
         "",
         *story_in_words(story),
         "",
@@ -294,7 +294,7 @@ def order_in_words(story: dict, minimized: Minimized) -> list[str]:
     return [
         "**What nothing orders.** " + "; ".join(missing_edge(streams["race"])) + ".",
         "",
-        f"**The order** ({_count(streams['switches'], 'change')} of stream around the race): {order}.",
+        f"**The order** ({counted(streams['switches'], 'change')} of stream around the race): {order}.",
         "",
         "![streams](streams.svg)",
         "",
@@ -308,7 +308,3 @@ def _stream_named(number: int) -> str:
 def _operation_words(name: str, slots: list[int]) -> str:
     left = f" leaves slots {', '.join(map(str, slots))}" if slots else ""
     return {"merge": "two batches merge", "filter": "a filter", "retract": "a retraction", "idle": "an idle batch runs"}.get(name, name) + left
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
