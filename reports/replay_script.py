@@ -17,7 +17,7 @@ No flat script of SGLang calls is honest here: {why}.
     + '''KIND = {kind!r}
 schedule = pathlib.Path(__file__).resolve().with_name("schedule.json")
 with tempfile.TemporaryDirectory() as scratch:
-    command = [sys.executable, "-m", "pytest", "suites/differential", "--replay", str(schedule), "--sut", str(root)]
+    command = [sys.executable, "-m", "pytest", "suites/differential", "--replay", str(schedule), "--sut=" + str(root)]
     command += ["--level", {level!r}]
     command += ["--device", {device!r}, "--artifacts", scratch]
     code = subprocess.run(command, cwd=suite, env=environment).returncode
