@@ -69,18 +69,22 @@ def minimize(
     runner: RunnerProcess,
     seconds: float = SECONDS,
     progress: Callable[[Search], None] = lambda search: None,
+    other: RunnerProcess | None = None,
 ) -> Minimized:
     """The smallest schedule found that fails as `text` does; on Ctrl-C or when `seconds` are over, the best so far.
 
+    other: another rank, where the failure is what the two do differently.
     On a GPU a schedule that does not fail alone is tried with its streams held longer.
     Raises ScheduleError for a text that is no schedule, DoesNotFail, RunnerFailed.
     """
-    from reports.trials import Trials  # it starts processes and needs torch; a bad file is refused without
+    from reports.trials import RankTrials, Trials  # it starts processes and needs torch; a bad file is refused without
 
     document = spelled_out(text)
-    runner.start()
+    ranks = [runner] if other is None else [runner, other]
+    for rank in ranks:
+        rank.start()
     begin = time.monotonic()
-    trials = Trials(runner)
+    trials = Trials(runner) if other is None else RankTrials(*ranks)
     failure = trials.first(text_of(document))
     if failure is None and runner.on_gpu:
         for document in held_longer(document):
@@ -97,7 +101,8 @@ def minimize(
         stopped = f"its {seconds:g} s were over"
     except KeyboardInterrupt:
         stopped = "it was interrupted"
-        runner.close()  # its answer is still on the way, and must not be taken for the next one's
+        for rank in ranks:
+            rank.close()  # its answer is still on the way, and must not be taken for the next one's
     spent = time.monotonic() - begin
     return Minimized(text_of(search.best), search.failure, before, search.tried, spent, not stopped, stopped)
 
@@ -110,6 +115,7 @@ def main(words: list[str] | None = None) -> int:
     except ScheduleError as error:
         print(error, file=sys.stderr)
         return 2
+    from fixtures.judge import RANKS
     from fixtures.runner_process import RunnerFailed, RunnerProcess, options_of
     from fixtures.sut import SutError, locate
     from reports.checked_script import intact_release
@@ -129,8 +135,7 @@ def main(words: list[str] | None = None) -> int:
     runner = RunnerProcess(sut=sut, artifacts=asked.out, worker="minimize", **options)
     print(f"SUT: {sut.title()}, {sut.root}, {runner.mode()}, {runner.device}", file=sys.stderr)
     try:
-        with _Bar() as bar:
-            minimized = minimize(text, runner, asked.seconds, bar)
+        minimized = _smallest(text, runner, asked.seconds, kept.get("divergence", {}).get("verdict") == RANKS)
         made = write_reproducer(asked.out / "reproducers", minimized, story_of_smallest(minimized, runner), runner, intact_release(sut, runner.level))
     except DoesNotFail as error:
         print(f"{asked.file}: {error}; it failed elsewhere? give --sut, --mode, --level or --device", file=sys.stderr)
@@ -148,6 +153,24 @@ def main(words: list[str] | None = None) -> int:
     print(f"reproduce.py: {'flat' if made.flat else 'replays through the suite'}, {made.outcome.words()}")
     print(made.folder)
     return 0
+
+
+def _smallest(text: str, runner: RunnerProcess, seconds: float, of_ranks: bool) -> Minimized:
+    """of_ranks: it was two ranks that showed it. Where nothing goes wrong on one, SGLang's scheduler is tried on two as well."""
+    at_scheduler = runner.level == "scheduler"
+    if not (of_ranks and at_scheduler):
+        try:
+            with _Bar() as bar:
+                return minimize(text, runner, seconds, bar)
+        except DoesNotFail:
+            if not at_scheduler:
+                raise
+    other = runner.other_rank()
+    try:
+        with _Bar() as bar:
+            return minimize(text, runner, seconds, bar, other)
+    finally:
+        other.close()
 
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:

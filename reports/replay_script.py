@@ -26,7 +26,7 @@ with tempfile.TemporaryDirectory() as scratch:
     except OSError:
         sys.exit(2)
 print("SGLang", summary["sut"]["release"], "from", root)
-if any([f["field"].split(",")[0], f["operation"]] == KIND for f in summary["failures"]):
+if any([f["verdict"], f["field"].split(",")[0], f["operation"]] == KIND for f in summary["failures"]):
     sys.exit(1)
 sys.exit(0 if code == 0 and summary["verdict"] in ("PASS", "known") else 2)
 '''
@@ -35,5 +35,5 @@ sys.exit(0 if code == 0 and summary["verdict"] in ("PASS", "known") else 2)
 
 def replay_script(title: str, why: str, failure: dict, device: str, level: str = "relay") -> str:
     """The script's text. why: no flat one is honest, in words that end a sentence. level: as `--level` takes it."""
-    kind = [failure["field"].split(",")[0], failure["operation"]]
+    kind = [failure["verdict"], failure["field"].split(",")[0], failure["operation"]]
     return TEMPLATE.format(title=in_a_docstring(title), why=why, kind=kind, device=device, level=level)

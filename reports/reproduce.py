@@ -48,23 +48,25 @@ class Reproducers:
         """
         sut = self.sut or locate(kept["sut"]["root"])
         made = [KINDS[file.name](self, file, kept, sut)]
-        if made[0] is not None and file.name == "schedule.json" and options_of(kept["mode"]).get("level") == "scheduler":
+        alone = file.name == "schedule.json" and kept["divergence"].get("verdict") != RANKS
+        if made[0] is not None and alone and options_of(kept["mode"]).get("level") == "scheduler":
             made.append(self.of_schedule(file, kept, sut, level="relay", launches=False))
         return [one for one in made if one is not None]
 
     def of_schedule(self, file: Path, kept: dict, sut: Sut, **changed: object) -> Reproducer | None:
         """changed: options of the runner, where another kind than the one that saw it is to show it."""
-        if kept["divergence"].get("verdict") == RANKS:
-            raise RunnerFailed("it takes two ranks to show; replay it")
         options = options_of(kept["mode"]) | changed
         runner = self._runner(sut, **options)
         text = load(file).to_json()
-        story = story_of(text, kept["divergence"], runner)
+        of_ranks = kept["divergence"].get("verdict") == RANKS
+        story = kept if of_ranks else story_of(text, kept["divergence"], runner)
         if story["divergence"] is None or not self._is_new(key_of(story)):
             return None
         try:
             return self._smallest(text, key_of(story), runner, sut)
         except DoesNotFail:
+            if of_ranks and not runner.on_gpu:
+                raise RunnerFailed("with this schedule alone the ranks agree") from None
             if not runner.on_gpu:
                 return None  # it goes wrong now and then, and another schedule may hold still
         simulated = self._runner(sut, **options | {"device": "virtual"})
@@ -75,7 +77,7 @@ class Reproducers:
 
     def _smallest(self, text: str, key: tuple, runner: RunnerProcess, sut: Sut) -> Reproducer | None:
         """Raises DoesNotFail, RunnerFailed."""
-        minimized = minimize(text, runner, self.seconds)
+        minimized = minimize(text, runner, self.seconds, other=self._beside(runner) if key[0] == RANKS else None)
         smallest = story_of_smallest(minimized, runner)
         if key_of(smallest) != key and not self._is_new(key_of(smallest)):
             return None  # made smaller, it is one that is known
@@ -107,6 +109,10 @@ class Reproducers:
         new = key not in self.known
         self.known.add(key)
         return new
+
+    def _beside(self, runner: RunnerProcess) -> RunnerProcess:
+        """The other rank of a runner."""
+        return self._runners.setdefault(f"rank 1 beside {id(runner)}", runner.other_rank())
 
     def _runner(self, sut: Sut, **options: object) -> RunnerProcess:
         made = RunnerProcess(sut=sut, artifacts=self.artifacts, worker="reproducer", **{"device": self.device} | options)

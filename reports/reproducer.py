@@ -15,7 +15,10 @@ from pathlib import Path
 
 from fixtures.artifacts import AT_SCHEDULER, WATCHING, suite_version, write_atomically
 from fixtures.contained import SILENT
+from fixtures.judge import RANKS
+from fixtures.ranks import as_run_by
 from fixtures.runner_process import RunnerFailed, RunnerProcess
+from fixtures.schedule import parse
 from fixtures.sut import Sut
 from fixtures.virtual_lane import stream_name
 from reports.checked_script import NOT_POSSIBLE, NOT_RUN, Checker, Outcome, how_to_run, name_of_intact, transformers_of
@@ -26,6 +29,7 @@ from reports.replay_script import replay_script
 from reports.stream_timeline import missing_edge, stream_timeline_svg
 from reports.timeline import last_iteration, seen_at, timeline_svg, way_of_the_value
 
+TWO_RANKS = "it takes two ranks, processes that differ in hash seed, in what unwritten memory reads as and in which streams are late"
 NO_SUSPECTS = ("batch", "read", "relay_state", "host_lengths", "carry", "draft_block")
 # Calls of the worker's step around the model, and the fields that they give: the relay's calls have their results as literals.
 MODELS_PART = {"draft_block": ("block_ids", "positions", "cache_locs"), "accept": ("accept_lens", "out_tokens")}
@@ -44,7 +48,9 @@ class Reproducer:
 
 
 def first_wrong_call(story: dict) -> str:
-    """The relay call after which the SUT's state or answer is wrong for the first time."""
+    """The relay call after which the SUT's state or answer is wrong for the first time; `ranks` where none is, but two differ."""
+    if story["divergence"]["verdict"] == RANKS:
+        return "ranks"
     if story["written"]:
         return story["written"]["call"]
     if story.get("streams"):
@@ -84,7 +90,13 @@ def story_of(text: str, failure: dict, runner: RunnerProcess) -> dict:
 
 
 def story_of_smallest(minimized: Minimized, runner: RunnerProcess) -> dict:
-    """The same of a minimized schedule, whose failure it has where it shows beside other runs only. Raises RunnerFailed."""
+    """The same of a minimized schedule, whose failure it has where it shows beside other runs only; of two ranks, what rank 0 does.
+
+    Raises RunnerFailed.
+    """
+    if minimized.failure["verdict"] == RANKS:
+        as_on_zero = as_run_by(0, parse(minimized.text), runner.device).to_json()
+        return runner.job("story", document=as_on_zero) | {"divergence": minimized.failure, "raised": "", "streams": None}
     story = story_of(minimized.text, minimized.failure, runner)
     return story if story["divergence"] is not None else story | {"divergence": minimized.failure}
 
@@ -130,8 +142,9 @@ def _script(
         calls = runner.job("calls_that_matter", story=story)
         if calls is None and runner.debug:  # a call less may fire an assertion: then all are made
             calls = _all_calls(story)
-    why = "a script of the relay calls was made and does not show it"
-    for by_worker in (False, True):
+    of_ranks = story["divergence"]["verdict"] == RANKS
+    why = TWO_RANKS if of_ranks else "a script of the relay calls was made and does not show it"
+    for by_worker in () if of_ranks else (False, True):
         try:
             text = flat_script(story, calls, title, mode, runner.device, by_worker)
         except NotFlat as reason:
@@ -161,6 +174,8 @@ def _title(story: dict, sut: Sut) -> str:
         seen = f"{failure['operation']} raises {story['raised'] or 'an exception'}"
     elif failure["field"] == "process":
         seen = lost_call(story)
+    elif failure["verdict"] == RANKS:
+        seen = f"{failure['field']} after {failure['operation']}: rank 0 got {failure['expected']}, rank 1 got {failure['actual']}"
     else:
         seen = f"{failure['field']} after {failure['operation']}: expected {failure['expected']}, got {failure['actual']}"
     return f"{sut.title()}, speculative-decoding relay (DFlash): {seen}"
@@ -180,6 +195,7 @@ def readme(
     """What goes into an issue."""
     sut = runner.sut
     requests, iterations = minimized.size()[0], last_iteration(story) + 1
+    on_zero = " on rank 0" if story["divergence"]["verdict"] == RANKS else ""
     if not_flat:
         script = (
             f"`reproduce.py` replays the schedule through the suite, because no flat script is honest here: {not_flat}. "
@@ -192,7 +208,7 @@ def readme(
         "",
         f"**What differs.** {_sentence(story)}",
         "",
-        f"**What happens** ({counted(requests, 'request')}, {counted(iterations, 'iteration')}, "
+        f"**What happens{on_zero}** ({counted(requests, 'request')}, {counted(iterations, 'iteration')}, "
         + f"from {minimized.came_from()}; the smallest schedule found{_how_small(minimized, bool(story.get('raced')))})",
         "",
         *story_in_words(story),
@@ -249,6 +265,9 @@ def _sentence(story: dict) -> str:
         return f"{where}{failure['operation']} touches `{_touched(failure)}`, which should be gone."
     if failure["field"] in ("exception", "assertion"):
         return f"{where}{failure['operation']} raises: `{_public(failure['actual'])}`."
+    if failure["verdict"] == RANKS:
+        both = f"rank 0 got `{_public(failure['expected'])}`, rank 1 `{_public(failure['actual'])}`"
+        return f"{where}{who}`{failure['field']}` after {failure['operation']} is not the same on two ranks: {both}."
     return (
         f"{where}{who}`{failure['field']}` after {failure['operation']} is `{_public(failure['actual'])}`; "
         f"it should be `{failure['expected']}`."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 
+from fixtures.judge import RANKS
 from fixtures.transcript import OF_THE_BATCH
 
 SVG = "http://www.w3.org/2000/svg"
@@ -72,6 +73,8 @@ def way_of_the_value(story: dict) -> tuple[Place | None, Place | None]:
         word = f"{story['last_call']['do'].replace('_', ' ')} did not come back"
     elif failure["field"] in ("exception", "assertion"):
         word += f" raised {story.get('raised', '')}"
+    elif failure["verdict"] == RANKS:
+        word += f" gave rank 0 {failure['expected']}, rank 1 {failure['actual']}" if failure["request"] >= 0 else ", another way on rank 1"
     elif failure["request"] >= 0 or failure["field"] in OF_THE_BATCH:
         word += f" gave {failure['actual']}"
     return left, Place(when, who, word) if who >= 0 else None

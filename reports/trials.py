@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fixtures.runner_process import RunnerFailed, RunnerProcess
+from fixtures.ranks import disagreement
+from fixtures.runner_process import NotStarted, RunnerFailed, RunnerProcess
 
 TRIES = 3
 
@@ -31,3 +32,31 @@ class Trials:
         failure = self(text)
         self.isolated = failure is not None and failure["field"] == "process"
         return failure
+
+
+class RankTrials:
+    """Runs schedules on ranks 0 and 1 of one SUT: gives the first difference between the two, or None.
+
+    What kills or hangs a rank is no such difference; from then on each runs in a fork.
+    """
+
+    def __init__(self, zero: RunnerProcess, one: RunnerProcess) -> None:
+        self.ranks, self.isolated = (zero, one), False
+
+    def __call__(self, text: str) -> dict | None:
+        try:
+            return self.first(text)
+        except NotStarted:
+            raise
+        except RunnerFailed:
+            self.isolated = not self.ranks[0].on_gpu
+            return None
+
+    def first(self, text: str) -> dict | None:
+        """Raises RunnerFailed where the schedule kills or hangs a rank."""
+        for _ in range(TRIES if self.ranks[0].on_gpu else 1):
+            seen = [rank.job("seen", document=text, isolated=self.isolated) for rank in self.ranks]
+            found = disagreement(*seen)
+            if found is not None:
+                return found.to_dict()
+        return None

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from fixtures.artifacts import mode_name, save_failure
 from fixtures.broken_copy import Edit
 from fixtures.draw import seeded
 from fixtures.faults import CATALOGUE
 from fixtures.faults.fault import Fault
 from fixtures.judge import RANKS
 from fixtures.lane import gpu_of, interleaved
+from fixtures.neighbours import simpler
 from fixtures.ranks import FORWARD_STREAM, LATE, as_run_by, disagreement
-from fixtures.schedule import Switch, load
+from fixtures.runner_process import NotStarted, RunnerFailed
+from fixtures.schedule import Schedule, Switch, load, parse
+from reports import minimize as minimizer
 from reports.fault_matrix import by_ranks
+from reports.minimize import DoesNotFail, minimize
+from reports.reduction import kind_of
+from reports.reproduce import reproduce_run
+from reports.trials import RankTrials
 
 SEED, WITHIN = 1, 24
 ON_STREAMS, STALLED = 4, 50  # schedules; percent of iterations
@@ -120,3 +130,111 @@ def test_a_fault_that_kills_a_rank_is_a_cell_of_the_matrix(broken_sut, tmp_path)
     cells = by_ranks(broken_sut(edit), tmp_path, FAULTS[:2])
     assert [(name, cell["caught"]) for name, _, cell in cells] == [(fault.name, True) for fault in FAULTS[:2]]
     assert all("the process ended (exit status 3)" in cell["by"] for _, _, cell in cells)
+
+
+# -- made small -------------------------------------------------------------------------------------------
+
+NOTHING = {"entries": [], "marks": [], "values": [], "streams": {}, "books": [], "stopped": ""}
+
+
+class Planted:
+    """A runner with a fault in place for every job."""
+
+    def __init__(self, runner, fault: str) -> None:
+        self.runner, self.fault = runner, fault
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.runner, name)
+
+    def job(self, name: str, **arguments: object) -> object:
+        return self.runner.job("planted", fault=self.fault, job=name, arguments=arguments)
+
+
+class Scripted:
+    """A rank whose jobs end as `answers` says, one after the other: what it saw, or an error."""
+
+    on_gpu = False
+
+    def __init__(self, *answers: object) -> None:
+        self.answers, self.isolated = iter(answers), []
+
+    def job(self, name: str, document: str, isolated: bool) -> dict:
+        self.isolated.append(isolated)
+        answer = next(self.answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_what_two_ranks_show_becomes_1_minimal(fault: Fault, runner_for) -> None:
+    ranks = [Planted(runner_for(kind, "scheduler"), fault.name) for kind in ("release", "other_rank")]
+    trials = RankTrials(*ranks)
+    drawn = (seeded(SEED, index).to_json() for index in range(WITHIN))
+    text, found = next((text, failure) for text in drawn if (failure := trials.first(text)))
+    small = minimize(text, ranks[0], other=ranks[1])
+    assert small.complete
+    assert small.before == (len(parse(text).requests), found["iteration"] + 1)
+    assert small.size()[0] <= 3 < small.before[0]
+    assert small.size()[1] <= 4
+    assert kind_of(small.failure) == kind_of(found) == (RANKS, "batch", "scheduling")
+    assert trials.first(small.text) == small.failure, "what is kept shows it"
+    for what, schedule in simpler(parse(small.text)):
+        failure = trials(schedule.to_json())
+        assert failure is None or kind_of(failure) != kind_of(small.failure), what
+
+
+def test_a_rank_that_dies_is_no_difference_between_two() -> None:
+    """Then each schedule has a fork of its own; what cannot be started is not passed over, and the first schedule must come back."""
+    zero, one = Scripted(NOTHING, NOTHING, NOTHING, NOTHING), Scripted(RunnerFailed("died"), NOTHING, NOTHING | {"books": ["x"]}, NotStarted("gone"))
+    trials = RankTrials(zero, one)
+    assert [trials("a"), trials("b"), trials("c")["field"]] == [None, None, "books"]
+    assert zero.isolated == one.isolated == [False, True, True]
+    with pytest.raises(NotStarted):
+        trials("d")
+    with pytest.raises(RunnerFailed):
+        RankTrials(Scripted(RunnerFailed("died")), Scripted()).first("a")
+
+
+@pytest.mark.parametrize(
+    ("level", "of_ranks", "tried"), [("relay", True, "1"), ("scheduler", False, "12"), ("scheduler", True, "2")], ids=["relay", "one first", "two"]
+)
+def test_what_shows_nothing_on_one_rank_is_minimized_on_two(level: str, of_ranks: bool, tried: str, monkeypatch) -> None:
+    asked = []
+    other = SimpleNamespace(close=lambda: asked.append("closed"))
+
+    def on(text: str, runner: object, seconds: float, progress: object, other: object = None) -> str:
+        asked.append("1" if other is None else "2")
+        if other is None:
+            raise DoesNotFail
+        return "small"
+
+    monkeypatch.setattr(minimizer, "minimize", on)
+    runner = SimpleNamespace(level=level, other_rank=lambda: other)
+    if level == "relay":
+        with pytest.raises(DoesNotFail):
+            minimizer._smallest("text", runner, 1, of_ranks)
+    else:
+        assert minimizer._smallest("text", runner, 1, of_ranks) == "small"
+        assert asked.pop() == "closed"
+    assert "".join(asked) == tried
+
+
+def test_a_failure_of_two_ranks_has_its_reproducer(broken_sut, tmp_path) -> None:
+    """One folder for two schedules; its script tells the build from the intact release. What shows only after others is named."""
+    step = LOOKS_AT_THE_DEVICE.old
+    sut = broken_sut(LOOKS_AT_THE_DEVICE._replace(new=step + "        self.waiting_queue.sort(key=lambda req: hash(req.rid))\n"))
+    mode = mode_name("cpu", False, "", level="scheduler")
+    failure = {"verdict": RANKS, "field": "batch", "operation": "scheduling", "actual": ""}
+    for index in (5, 1):
+        save_failure(tmp_path, seeded(SEED, index).to_json(), failure, sut.to_dict(), mode)
+    save_failure(tmp_path, Schedule().to_json(), failure | {"field": "transcript", "operation": "run"}, sut.to_dict(), mode)
+    (made,) = reproduce_run(tmp_path, None, "cpu", 60)
+    assert (made.flat, made.outcome.on_sut, made.outcome.on_intact) == (False, 1, 0)
+    assert made.failure["verdict"] == RANKS
+    assert len(load(made.folder / "schedule.json").requests) == 2
+    names = ["README.md", "divergence.json", "reproduce.py", "schedule.json", "timeline.svg"]
+    assert sorted(file.name for file in made.folder.iterdir()) == names
+    text = (made.folder / "README.md").read_text(encoding="utf-8")
+    for part in ("**What happens on rank 0**", " requests x ", "rank 1 `", "it takes two ranks", "`tox -e replay -- schedule.json"):
+        assert part in text

@@ -161,7 +161,7 @@ def test_every_call_and_read_has_its_line(dialect: str, device: str) -> None:
 
 def test_what_no_relay_call_gives_is_not_made_flat() -> None:
     story = {"read": None, "tape": [], "calls": 0, "dialect": DIALECTS["bonus_tokens"]}
-    story["divergence"] = {"field": "stream, token 3", "operation": "run"}
+    story["divergence"] = {"verdict": "DIVERGED", "field": "stream, token 3", "operation": "run"}
     with pytest.raises(NotFlat, match="no single relay call"):
         flat_script(story, None, "t", "release mode", "cpu")
     text = replay_script('a "title"', "it takes the loop", story["divergence"], "cpu")
@@ -356,7 +356,7 @@ def test_failures_that_become_one_when_they_are_small_make_one_folder(tmp_path: 
     written = []
     runner = SimpleNamespace(on_gpu=False, level="relay", job=lambda name, document: first | {"written": {"call": next(calls)}})
     monkeypatch.setattr(reproduce.Reproducers, "_runner", lambda self, sut, **options: runner)
-    monkeypatch.setattr(reproduce, "minimize", lambda text, runner, seconds: text)
+    monkeypatch.setattr(reproduce, "minimize", lambda text, runner, seconds, other: text)
     monkeypatch.setattr(reproduce, "story_of_smallest", lambda minimized, runner: first | {"written": {"call": "publish"}})
     one = SimpleNamespace(failure={"line": "seq_lens"}, folder=tmp_path, outcome=NOT_RUN)
     monkeypatch.setattr(reproduce, "write_reproducer", lambda *given: written.append(given) or one)
