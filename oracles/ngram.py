@@ -1,4 +1,4 @@
-"""What an n-gram corpus drafts, and what is relayed for it: the tokens that the last step accepted, and how many.
+"""What an n-gram corpus is asked with and drafts, and what is relayed for it: the tokens that the last step accepted, and how many.
 
 The corpus here knows each request's continuation and gives as much of it as it should, then wrong tokens. Definitions
 follow SGLang 0.5.18's `NGRAMWorker`, greedy.
@@ -9,6 +9,13 @@ from __future__ import annotations
 import torch
 
 from oracles.eagle import Tree
+
+DEPTH = 8  # tokens of a context that can match: SGLang's default is 18, and few contexts here are longer than that
+
+
+def tails(contexts: list[list[int]], depth: int = DEPTH) -> torch.Tensor:
+    """The last tokens of each context, -1 ahead of one that is shorter: int64 [batch, depth]."""
+    return torch.tensor([[-1] * (depth - len(context)) + context[-depth:] for context in contexts], dtype=torch.int64)
 
 
 def draft(following: torch.Tensor, right: torch.Tensor, branching: bool, vocab: int) -> Tree:
