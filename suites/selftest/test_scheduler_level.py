@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from fixtures.broken_copy import Edit
-from fixtures.draw import SMALL, seeded
+from fixtures.draw import SHAPES, SMALL, seeded
 from fixtures.neighbours import simpler
 from reports.minimize import minimize
 from reports.reproducer import story_of_smallest, write_reproducer
 
 SCHEDULER = "sglang/srt/managers/scheduler.py"
 WORKER = "sglang/srt/speculative/dflash_worker_v2.py"
+NGRAM_WORKER = "sglang/srt/speculative/ngram_worker.py"
 
 
 @pytest.fixture
@@ -76,6 +77,24 @@ def test_falling_back_from_triton_is_off_balance(broken_sut, scheduler_on) -> No
     failures = scheduler_on(broken_sut(refused), launches=True).seeded(1, 0, 1).failures
     assert failures
     assert all("fell back from Triton" in failure["line"] for failure in failures), failures[0]["line"]
+
+
+def test_a_worker_that_splices_once_has_no_finding(broken_sut, runner_for, scheduler_on) -> None:
+    """What `known.json` says of n-gram's look-up is all that differs there: told by the lengths that a result is processed, it is right."""
+    once = Edit(
+        NGRAM_WORKER,
+        "            self.prev_accept_lens = prev_accept_lens.tolist()\n",
+        "            held = zip(base_lens, batch.seq_lens_cpu.tolist(), prev_accept_lens.tolist())\n"
+        "            self.prev_accept_lens = [0 if known == length + 1 else count for known, length, count in held]\n",
+    )
+
+    def lines(runner) -> list[str]:
+        documents = (seeded(1, index, SHAPES["ngram"]).to_json() for index in range(12))
+        seen = [runner.job("less_kind", document=document, conditions={"spliced_once": False}) for document in documents]
+        return [each["divergence"]["line"] for each in seen if each["divergence"]]
+
+    assert lines(scheduler_on(broken_sut(once))) == []
+    assert len(lines(runner_for("release", "scheduler"))) >= 6
 
 
 def test_a_failure_is_minimized_and_replays(broken_sut, scheduler_on, tmp_path) -> None:
