@@ -8,7 +8,7 @@ from fixtures.draw import SHAPES, seeded
 from fixtures.sglang_scheduler.run import NGRAM
 
 FINDING = "n-gram's worker reads the request table behind the event that lets the scheduler write it"
-SEED, MOVING = 1, (2, 5)  # schedules in which a finished request's slot is reused at once
+MOVING = ((1, 2), (1, 5), (7, 1))  # seeds and indices of schedules in which a finished request's slot is reused at once
 
 
 def test_accepted_nodes_are_moved_before_their_row_is_reused(levels: tuple[str, ...], device: str, review, runner_for) -> None:
@@ -17,8 +17,8 @@ def test_accepted_nodes_are_moved_before_their_row_is_reused(levels: tuple[str, 
     if device != "cpu":
         pytest.skip("streams are simulated in a gate without a GPU; here they are real")
     runner, found = runner_for("virtual", "scheduler"), None
-    for index in MOVING:
-        document = seeded(SEED, index, SHAPES["ngram"]).to_json()
+    for seed, index in MOVING:
+        document = seeded(seed, index, SHAPES["ngram"]).to_json()
         seen = runner.job("less_kind", document=document, conditions={"moves_early": False})
         if not seen["also"].get(NGRAM):
             pytest.skip("n-gram speculation has no relay before 0.5.18")
