@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.fork_server import meet
+from fixtures.fork_server import ForkServer, environment_of_runners
 from fixtures.known import load_known
 from fixtures.profiles import LEVELS, NIGHTLY_BUDGET, PROFILES, Profile, default_level, duration, fresh_seed, profile_of
-from fixtures.sut import Sut, SutError, locate
+from fixtures.sut import ROOT, Sut, SutError, locate
 
 if TYPE_CHECKING:
     from fixtures.tally import Tally
@@ -37,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--sut", metavar="RELEASE|PATH", help="SGLang to test: a release, or a folder that contains sglang")
     group.addoption("--device", default="cpu", help="cpu (default), virtual, cuda or cuda:N")
     group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run; quick by default")
-    group.addoption("--level", choices=sorted(LEVELS), help="SGLang's relay alone, its scheduler, or all (default: all for nightly on a CPU, else relay)")
+    group.addoption("--level", choices=sorted(LEVELS), help="SGLang's relay alone, its scheduler, or all (default: all for gate and nightly on a CPU, else relay)")
     group.addoption("--seed", type=int, help="seed of the schedules; the profile's own by default")
     group.addoption("--schedules", type=int, metavar="N", help="draw N schedules, not the profile's number; corpus and other suites have their own")
     group.addoption("--budget", type=duration, metavar="TIME", help="nightly: stop drawing after 30m, 8h, ...")
@@ -71,7 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEED] = _seed(config)
     config.stash[DEADLINE] = _deadline(config)
     if not hasattr(config, "workerinput"):
-        meet()
+        if not device.startswith("cuda") and config.getoption("numprocesses", None) and not config.option.collectonly:
+            # The workers share it, and it is ready when the first asks for a runner.
+            with contextlib.suppress(OSError):
+                ForkServer.of(config.stash[SUT].layer, ROOT, environment_of_runners(ROOT))
         # A CI that stops a run gets the verdict so far, as with Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         from reports.progress import Progress
