@@ -45,6 +45,7 @@ class SutFacts(_Part):
     digest: str
     contract: Literal["verified_id", "bonus_tokens"]
     layer: Annotated[str, Field(description="folder with the transformers it pins, empty where the installed one fits")]
+    source: Annotated[str, Field(description="digest of all its files that can run here")] = ""
 
 
 class Checks(_Part):

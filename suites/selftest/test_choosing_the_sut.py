@@ -133,6 +133,23 @@ def test_digest_tells_builds_of_one_version_apart(broken_sut, sut) -> None:
     assert changed.title() == f"{sut.title()}, relay files changed", "no issue accuses the release"
 
 
+def test_a_change_beside_the_relay_is_told_too(broken_sut, sut) -> None:
+    """At scheduler level any file may be the one that was changed."""
+    changed = broken_sut(Edit("sglang/srt/managers/scheduler.py", "class Scheduler(", "class  Scheduler("))
+    assert changed.digest == sut.digest
+    assert changed.title() == f"{sut.title()}, files beside the relay changed"
+
+
+def test_a_copy_without_changes_is_the_release(broken_sut, sut) -> None:
+    assert broken_sut().title() == sut.title()
+
+
+def test_folders_that_link_to_themselves_are_read_once(broken_sut) -> None:
+    changed = broken_sut(Edit("sglang/srt/managers/scheduler.py", "class Scheduler(", "class  Scheduler("))
+    (Path(changed.root) / "sglang/srt/managers/again").symlink_to(Path(changed.root) / "sglang/srt")
+    assert locate(changed.root).source == changed.source
+
+
 @pytest.mark.parametrize(
     ("text", "title", "held_against"),
     [

@@ -12,7 +12,7 @@ from fixtures.broken_copy import Edit
 from fixtures.draw import seeded
 from fixtures.faults import CATALOGUE
 from fixtures.faults.fault import Fault
-from fixtures.judge import RANKS
+from fixtures.judge import DIVERGED, RANKS
 from fixtures.lane import gpu_of, interleaved
 from fixtures.neighbours import simpler
 from fixtures.ranks import FORWARD_STREAM, LATE, as_run_by, disagreement
@@ -238,3 +238,11 @@ def test_a_failure_of_two_ranks_has_its_reproducer(broken_sut, tmp_path) -> None
     text = (made.folder / "README.md").read_text(encoding="utf-8")
     for part in ("**What happens on rank 0**", " requests x ", "rank 1 `", "it takes two ranks", "`tox -e replay -- schedule.json"):
         assert part in text
+
+
+def test_what_ranks_differ_in_is_kept_beside_what_one_of_them_does(tmp_path) -> None:
+    """One schedule can show both, and neither is to take the other's place."""
+    text = Schedule().to_json()
+    alone, together = (save_failure(tmp_path, text, {"verdict": verdict}, {}, "release mode") for verdict in (DIVERGED, RANKS))
+    assert alone != together
+    assert alone.read_text() == together.read_text() == text
