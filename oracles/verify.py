@@ -58,7 +58,7 @@ def accept(candidates: torch.Tensor, target_top1: torch.Tensor, seq_lens: torch.
     target_top1: int64 [batch, block], the target's choice after each candidate.
     out_tokens holds the accepted drafts, then the new bonus token, then what was drafted, with 0 at the end.
     """
-    matches = (candidates[:, 1:] == target_top1[:, :-1]).to(torch.int32)
+    matches = candidates[:, 1:] == target_top1[:, :-1]
     accept_lens = matches.cumprod(1).sum(1)  # int64, as the place to read the bonus token from
     bonus = target_top1.gather(1, accept_lens[:, None])
     out_tokens = torch.cat([candidates[:, 1:], torch.zeros_like(bonus)], dim=1).scatter_(1, accept_lens[:, None], bonus)
