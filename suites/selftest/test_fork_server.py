@@ -33,7 +33,7 @@ def of_our_own(tmp_path_factory):
     """A server that no other tests are connected to."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ForkServer, "_of", {})
-        patch.setenv(MEETING_PLACE, str(tmp_path_factory.mktemp("meeting")))
+        patch.setenv(MEETING_PLACE, str(tmp_path_factory.mktemp("as-deep-as-a-socket-cannot-lie-" * 4)))
         yield
 
 
