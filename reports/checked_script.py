@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ NOT_RUN = Outcome(None, None)
 
 @dataclass(frozen=True)
 class Checker:
-    """Writes a script to `file` and runs it on the SUT, and where it fails there on `intact`."""
+    """Writes a script to `file` and runs it on the SUT and, at the same time, on `intact`, which counts where it fails on the SUT."""
 
     file: Path
     sut: Sut
@@ -47,8 +48,9 @@ class Checker:
 
     def __call__(self, text: str) -> Outcome:
         write_atomically(self.file, text)
-        on_sut = exit_of(self.file, self.sut)
-        on_intact = exit_of(self.file, self.intact) if self.intact is not None and on_sut == FAULT else None
+        with ThreadPoolExecutor() as pool:
+            on_sut, on_intact = pool.map(lambda sut: sut and exit_of(self.file, sut), (self.sut, self.intact))
+        on_intact = on_intact if on_sut == FAULT else None
         # A checkout may speak to a relay that the release it is held against does not have: that says nothing.
         return Outcome(on_sut, None if on_intact == NOT_POSSIBLE and not self.sut.release else on_intact)
 
@@ -62,7 +64,7 @@ def intact_release(sut: Sut, level: str = "relay") -> Sut | None:
         found = locate(sut.nearest_release())
     except SutError:
         return None
-    same = found.root == sut.root if level == "scheduler" else found.digest == sut.digest
+    same = found.source == sut.source if level == "scheduler" else found.digest == sut.digest
     return None if same else found
 
 
