@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fixtures.artifacts import begin_run
 from fixtures.fork_server import ForkServer, environment_of_runners
 from fixtures.known import load_known
 from fixtures.profiles import LEVELS, NIGHTLY_BUDGET, PROFILES, Profile, default_level, duration, fresh_seed, profile_of
@@ -37,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("relay", "SGLang relay")
     group.addoption("--sut", metavar="RELEASE|PATH", help="SGLang to test: a release, or a folder that contains sglang")
     group.addoption("--device", default="cpu", help="cpu (default), virtual, cuda or cuda:N")
-    group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run; quick by default")
+    group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run (of tox -e gate: gate, else quick)")
     group.addoption("--level", choices=sorted(LEVELS), help="SGLang's relay alone, its scheduler, or all (default: all for gate and nightly on a CPU, else relay)")
     group.addoption("--seed", type=int, help="seed of the schedules; the profile's own by default")
     group.addoption("--schedules", type=int, metavar="N", help="draw N schedules, not the profile's number; corpus and other suites have their own")
@@ -72,6 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEED] = _seed(config)
     config.stash[DEADLINE] = _deadline(config)
     if not hasattr(config, "workerinput"):
+        if not config.option.collectonly:
+            begin_run(_artifacts(config))
         if not device.startswith("cuda") and config.getoption("numprocesses", None) and not config.option.collectonly:
             # The workers share it, and it is ready when the first asks for a runner.
             with contextlib.suppress(OSError):

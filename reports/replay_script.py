@@ -20,7 +20,9 @@ with tempfile.TemporaryDirectory() as scratch:
     command = [sys.executable, "-m", "pytest", "suites/differential", "--replay", str(schedule), "--sut=" + str(root)]
     command += ["--level", {level!r}]
     command += ["--device", {device!r}, "--artifacts", scratch]
-    code = subprocess.run(command, cwd=suite, env=environment).returncode
+    done = subprocess.run(command, cwd=suite, env=environment, stdout=subprocess.PIPE, text=True)
+    code = done.returncode
+    print(*(line for line in done.stdout.splitlines() if scratch not in line), sep="\n")  # that folder goes
     try:
         summary = json.loads(pathlib.Path(scratch, "summary.json").read_text())
     except OSError:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fixtures.artifacts import LAST_RUN
 from fixtures.judge import RANKS
 from fixtures.launch import Launch
 from fixtures.runner_process import RunnerFailed, RunnerProcess, options_of
@@ -126,8 +127,11 @@ KINDS: dict[str, Callable[[Reproducers, Path, dict, Sut], Reproducer | None]] = 
 }
 
 
-def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float) -> list[Reproducer]:
-    """A reproducer for every distinct divergence among the failures that a run left in `artifacts`."""
+def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float, refused: list | None = None) -> list[Reproducer]:
+    """A reproducer for every distinct divergence among the failures that a run left in `artifacts`.
+
+    refused: takes what cannot be used, a ScheduleError or SutError each, after the others had their turn.
+    """
     reproducers, made = Reproducers(artifacts, sut, device, seconds), []
     try:
         for file, kept in tqdm(failures(artifacts), unit="failure", disable=None):
@@ -135,6 +139,11 @@ def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float)
                 found = reproducers.make(file, kept)
             except RunnerFailed as failed:  # the others are worth having all the same
                 tqdm.write(f"{file.parent}: no reproducer ({failed})")
+                continue
+            except (ScheduleError, SutError) as error:
+                if refused is None:
+                    raise
+                refused.append(error)
                 continue
             made += found
             for one in found:
@@ -145,15 +154,25 @@ def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float)
 
 
 def failures(artifacts: Path) -> list[tuple[Path, dict]]:
-    """What a run saved, the short ones of each kind first, with what it wrote about them."""
-    found = []
+    """What the last run saved, the short ones of each kind first, with what it wrote about them."""
+    found, earlier, last = [], 0, artifacts / LAST_RUN
+    wanted = last.read_text(encoding="utf-8") if last.is_file() else ""
     for kind in KINDS:
         for file in (artifacts / "failures").glob(f"*/{kind}"):
             try:
                 kept = json.loads(file.with_name("divergence.json").read_text(encoding="utf-8"))
+                if not (kept["sut"]["root"] and kept["mode"] and kept["divergence"]):
+                    raise ValueError("it does not say what failed, and on what")
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                why = f"no {error}" if isinstance(error, KeyError) else error
+                print(f"{file.parent}: passed over ({file.with_name('divergence.json').name}: {why})", file=sys.stderr)
+                continue
+            if wanted and kept.get("run") not in ("", None, wanted):
+                earlier += 1
+            else:
                 found.append((list(KINDS).index(kind), file.stat().st_size, file, kept))
-            except (OSError, ValueError) as error:
-                print(f"{file.parent}: passed over ({error})", file=sys.stderr)
+    if earlier:
+        print(f"{artifacts / 'failures'}: {earlier} failures of earlier runs are left alone", file=sys.stderr)
     return [(file, kept) for _, _, file, kept in sorted(found, key=lambda one: one[:3])]
 
 
@@ -168,8 +187,14 @@ def main(words: list[str] | None = None) -> int:
     asked = _after_run(words[1:]) if words[:1] == ["--after-run"] else parser.parse_args(words)
     try:
         sut = locate(asked.sut) if asked.sut else None
-        made = reproduce_run(asked.artifacts, sut, asked.device or _device_of(asked.artifacts), asked.seconds)
-        print(f"{len(made)} distinct divergences; {write_page(asked.artifacts)}")
+        refused: list[Exception] = []
+        made = reproduce_run(asked.artifacts, sut, asked.device or _device_of(asked.artifacts), asked.seconds, refused)
+        for error in refused:
+            print(error, file=sys.stderr)
+        if made or not refused:
+            print(f"{len(made)} distinct divergences; {write_page(asked.artifacts)}")
+        if refused:
+            return 2
     except (RunnerFailed, ScheduleError, SummaryError, SutError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -45,7 +45,7 @@ class SutFacts(_Part):
     digest: str
     contract: Literal["verified_id", "bonus_tokens"]
     layer: Annotated[str, Field(description="folder with the transformers it pins, empty where the installed one fits")]
-    source: Annotated[str, Field(description="digest of all its files that can run here")] = ""
+    source: Annotated[str, Field(description="digest of all Python files in the folders that a run imports from")] = ""
 
 
 class Checks(_Part):

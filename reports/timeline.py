@@ -140,7 +140,7 @@ class _Picture:
             notes.append((f"seen: {seen_at(self.story, self.read)}", "bad"))
         if not notes:
             notes.append((_cut(failure["line"], 110), "bad"))
-        elif not self.written and failure["field"] not in ("exception", "assertion", "process"):
+        elif not self.written and self.story.get("tape") and failure["field"] not in ("exception", "assertion", "process"):
             notes.append((f"no row of the relay's buffers is wrong before; {_last_change(self.story)}", "quiet"))
         if self.left_out:
             notes.append((f"iterations {self.left_out[0]} to {self.left_out[-1]} are left out", "quiet"))

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fixtures.artifacts import mode_name, save_failure
+from fixtures.artifacts import LAST_RUN, RUN, begin_run, mode_name, save_failure
 from fixtures.broken_copy import Edit, broken_copy
 from fixtures.broken_relays import BROKEN_RELAYS, RELEASE
 from fixtures.corpus import load_corpus
@@ -31,7 +31,7 @@ from reports import reproduce
 from reports.checked_script import NOT_RUN, Checker, how_to_run
 from reports.flat_script import NotFlat, flat_script
 from reports.replay_script import replay_script
-from reports.reproduce import main, reproduce_run
+from reports.reproduce import failures, main, reproduce_run
 from reports.reproducer import key_of
 
 MOST_LINES = 60
@@ -371,3 +371,25 @@ def test_two_failures_with_the_same_first_wrong_call_are_one() -> None:
     read = {"written": None, "read": 2, "calls": 3, "tape": [{"do": "merge"}, {"do": "batch"}, {"do": "read"}]}
     assert key_of(story | written) == ("DIVERGED", "bonus_tokens", "resolve inputs", "stash")
     assert key_of(story | read) == ("DIVERGED", "bonus_tokens", "resolve inputs", "merge")
+
+
+def test_failures_of_earlier_runs_are_left_alone_and_counted(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv(RUN, "")
+    sut, kept = {"root": str(tmp_path)}, {}
+    for name, index in (("earlier", 1), ("last", 2)):
+        begin_run(tmp_path)
+        kept[name] = save_failure(tmp_path, seeded(1, index).to_json(), {"field": "x"}, sut, "release mode")
+    assert [file for file, _ in failures(tmp_path)] == [kept["last"]]
+    assert "1 failures of earlier runs are left alone" in capsys.readouterr().err
+    (tmp_path / LAST_RUN).unlink()
+    assert sorted(file for file, _ in failures(tmp_path)) == sorted(kept.values())
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", '{"sut": {}, "mode": "release mode"}', "null", "not JSON"])
+def test_a_folder_that_says_nothing_is_passed_over(text: str, tmp_path, capsys) -> None:
+    kept = [save_failure(tmp_path, seeded(1, index).to_json(), {"field": "x"}, {"root": "/a"}, "release mode") for index in (1, 2)]
+    kept[0].with_name("divergence.json").write_text(text, encoding="utf-8")
+    assert [file for file, _ in failures(tmp_path)] == [kept[1]]
+    said = capsys.readouterr().err
+    assert said.startswith(f"{kept[0].parent}: passed over (divergence.json: ")
+    assert said.count("\n") == 1

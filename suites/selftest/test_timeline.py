@@ -65,9 +65,15 @@ def test_an_arrow_goes_from_where_it_was_written_to_where_it_was_seen() -> None:
 
 
 def test_a_value_that_was_right_until_it_was_read_is_said_to_be() -> None:
-    svg = timeline_svg(story(written=None))
+    svg = timeline_svg(story(written=None, tape=[{"do": "read"}]))
     assert len(boxes(svg, "wrong")) == 1
     assert any("no row of the relay's buffers is wrong before" in words for words in texts(svg))
+
+
+def test_nothing_is_said_of_rows_that_nobody_watched() -> None:
+    """With SGLang's own scheduler, and on streams, no look is taken at the buffers."""
+    for unwatched in ({}, {"tape": []}):
+        assert not any("buffers" in words for words in texts(timeline_svg(story(written=None) | unwatched)))
 
 
 def test_a_call_that_does_not_come_back_has_its_place() -> None:
