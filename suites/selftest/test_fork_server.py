@@ -83,6 +83,34 @@ def test_a_server_that_died_takes_its_runners_along_and_is_replaced(runner) -> N
     assert parent_of(runner._child.pid) not in (died, os.getpid())
 
 
+@pytest.mark.parametrize("moment", ["importing", "ready", "begin"])
+def test_a_job_whose_server_is_killed_is_run_again_and_nobody_is_blamed(runner, moment: str, monkeypatch) -> None:
+    """While its runner imports SGLang, before it has a job, and while it runs schedules."""
+    killed = []
+
+    def kill_at(now: str) -> None:
+        if now == moment and not killed:
+            killed.append(parent_of(runner._child.pid))
+            os.kill(killed[0], signal.SIGKILL)
+
+    send, following = runner._send, runner._next
+
+    def sent(message: dict) -> None:
+        send(message)
+        kill_at("importing" if "sut" in message else "")
+
+    def answered(limit: float) -> dict:
+        answer = following(limit)
+        kill_at(answer["kind"])
+        return answer
+
+    monkeypatch.setattr(runner, "_send", sent)
+    monkeypatch.setattr(runner, "_next", answered)
+    found = runner.seeded(1, 0, 6)
+    assert (found.schedules, found.failures, runner.deaths) == (6, [], 0)
+    assert parent_of(runner._child.pid) not in killed
+
+
 def test_processes_of_a_run_share_a_server_and_what_one_leaves_behind_is_ended(runner, elsewhere) -> None:
     runner.start()
     process, pid = elsewhere
