@@ -17,7 +17,7 @@ INT32, INT64 = 4, 8  # bytes
 
 LEVELS = ("relay", "all")
 AT_SCHEDULER = ("scheduler level", "scheduler level with Triton kernels")
-ALSO = ("EAGLE draft inputs", "n-gram draft inputs", "prebuilt arrivals", "windowed draft cache", "plan stream", "mixed batches")
+ALSO = ("EAGLE draft inputs", "draft probabilities", "index seeds", "n-gram draft inputs", "prebuilt arrivals", "windowed draft cache", "plan stream", "mixed batches")
 
 
 def to_markdown(data: dict, gates: dict[str, list[dict]]) -> str:
