@@ -22,7 +22,9 @@ with tempfile.TemporaryDirectory() as scratch:
     command += ["--device", {device!r}, "--artifacts", scratch]
     done = subprocess.run(command, cwd=suite, env=environment, stdout=subprocess.PIPE, text=True)
     code = done.returncode
-    print(*(line for line in done.stdout.splitlines() if scratch not in line), sep="\n")  # that folder goes
+    for line in done.stdout.splitlines():
+        if scratch not in line:  # that folder goes
+            print(line)
     try:
         summary = json.loads(pathlib.Path(scratch, "summary.json").read_text())
     except OSError:
