@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +143,12 @@ def test_a_change_beside_the_relay_is_told_too(broken_sut, sut) -> None:
 
 def test_a_copy_without_changes_is_the_release(broken_sut, sut) -> None:
     assert broken_sut().title() == sut.title()
+
+
+def test_a_file_whose_name_is_no_text_is_one_like_any_other(broken_sut) -> None:
+    changed = broken_sut(Edit("sglang/srt/managers/scheduler.py", "class Scheduler(", "class  Scheduler("))
+    Path(os.fsdecode(os.fsencode(changed.root) + b"/sglang/srt/managers/\xff.py")).write_text("", encoding="utf-8")
+    assert locate(changed.root).source != changed.source
 
 
 def test_folders_that_link_to_themselves_are_read_once(broken_sut) -> None:

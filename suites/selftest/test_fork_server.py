@@ -111,6 +111,18 @@ def test_a_job_whose_server_is_killed_is_run_again_and_nobody_is_blamed(runner, 
     assert parent_of(runner._child.pid) not in killed
 
 
+def test_the_server_sees_no_gpu_whoever_started_it(sut, tmp_path, monkeypatch) -> None:
+    """What it preloads looks for a device, and torch remembers what was found: a runner on a CPU would take CUDA branches."""
+    monkeypatch.setattr(ForkServer, "_of", {})
+    monkeypatch.setenv(MEETING_PLACE, str(tmp_path / "meeting"))
+    server = ForkServer.of(sut.layer, ROOT, dict(os.environ) | {"CUDA_VISIBLE_DEVICES": "0"})
+    child = server.start({}, tmp_path / "log", 60)
+    environment = Path(f"/proc/{parent_of(child.pid)}/environ").read_bytes().split(b"\0")
+    child.kill()
+    server.here.close()
+    assert b"CUDA_VISIBLE_DEVICES=" in environment
+
+
 def test_processes_of_a_run_share_a_server_and_what_one_leaves_behind_is_ended(runner, elsewhere) -> None:
     runner.start()
     process, pid = elsewhere
