@@ -75,10 +75,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         if not config.option.collectonly:
             begin_run(_artifacts(config))
-        if not device.startswith("cuda") and config.getoption("numprocesses", None) and not config.option.collectonly:
-            # The workers share it, and it is ready when the first asks for a runner.
-            with contextlib.suppress(OSError):
-                ForkServer.of(config.stash[SUT].layer, ROOT, environment_of_runners(ROOT))
+            if config.getoption("numprocesses", None) and not device.startswith("cuda"):
+                # The workers share it, and it is ready when the first asks for a runner.
+                with contextlib.suppress(OSError):
+                    ForkServer.of(config.stash[SUT].layer, ROOT, environment_of_runners(ROOT))
         # A CI that stops a run gets the verdict so far, as with Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         from reports.progress import Progress

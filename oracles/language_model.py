@@ -16,7 +16,6 @@ import torch
 POSITION_BITS = 20
 MULTIPLIERS = (0x5851F42D4C957F2D, 0x2545F4914F6CDD1D)
 STEP = 0x1B873593CC9E2D51
-TOKEN_BITS = 31
 
 
 def pack(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

@@ -165,7 +165,7 @@ def failures(artifacts: Path) -> list[tuple[Path, dict]]:
                     raise ValueError("it does not say what failed, and on what")
             except (OSError, ValueError, KeyError, TypeError) as error:
                 why = f"no {error}" if isinstance(error, KeyError) else error
-                print(f"{file.parent}: passed over ({file.with_name('divergence.json').name}: {why})", file=sys.stderr)
+                print(f"{file.parent}: passed over (divergence.json: {why})", file=sys.stderr)
                 continue
             if wanted and kept.get("run") not in ("", None, wanted):
                 earlier += 1
