@@ -47,7 +47,7 @@ Exit 1: the check fails; 0: it passes; 2: it could not run, or was skipped.
     + FINDS_THE_SUITE
     + '''with tempfile.TemporaryDirectory() as scratch:
     command = [sys.executable, "-m", "pytest", {check!r}, "--sut=" + str(root), "--device", {device!r}, "--artifacts", scratch]
-    subprocess.run(command, cwd=suite, env=environment)
+    run_suite(command, scratch)
     try:
         checks = json.loads(pathlib.Path(scratch, "summary.json").read_text())["checks"]
     except OSError:

@@ -20,11 +20,7 @@ with tempfile.TemporaryDirectory() as scratch:
     command = [sys.executable, "-m", "pytest", "suites/differential", "--replay", str(schedule), "--sut=" + str(root)]
     command += ["--level", {level!r}]
     command += ["--device", {device!r}, "--artifacts", scratch]
-    done = subprocess.run(command, cwd=suite, env=environment, stdout=subprocess.PIPE, text=True)
-    code = done.returncode
-    for line in done.stdout.splitlines():
-        if scratch not in line:  # that folder goes
-            print(line)
+    code = run_suite(command, scratch)
     try:
         summary = json.loads(pathlib.Path(scratch, "summary.json").read_text())
     except OSError:

@@ -30,6 +30,16 @@ if found is None or not (suite / "suites/differential").is_dir():
 root = pathlib.Path(found.submodule_search_locations[0]).parent
 path = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and not pathlib.Path(p, "sglang").is_dir()]
 environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path))  # the suite puts this SGLang in front itself
+
+
+def run_suite(command, scratch):
+    with subprocess.Popen(command, cwd=suite, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if scratch not in line:  # that folder goes
+                print(line, end="", flush=True)
+    return process.returncode
+
+
 '''
 
 
