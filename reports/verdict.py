@@ -256,6 +256,9 @@ class VerdictReporter:
         if kinds:
             where = self.config.getoption("artifacts")
             lines.append("reproduce    tox -e reproduce" + (f" -- {shlex.quote(where)}" if where != "artifacts" else ""))
+        unmade = sorted({failure["unmade"] for failure in self.total.failures if "unmade" in failure})
+        if unmade:
+            lines.append(f"not made     checks whose schedules went wrong in another way: {', '.join(unmade)}")
         for reason, names in sorted(self.reasons.items()):
             lines.append(f"error        {reason}" + (f" ({len(names)} checks)" if len(names) > 1 else ""))
         told = set().union(*self.reasons.values())

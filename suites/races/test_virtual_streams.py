@@ -22,7 +22,7 @@ def on_a_cpu(device: str) -> None:
 def report(tally, record_property) -> None:
     """Fail with what diverged; its schedules are kept, and nothing else is to be kept of the check."""
     for failure in tally.failures:
-        record_property("kept", failure["schedule"])
+        record_property("kept", failure.get("schedule", ""))  # of one kind no more than so many are
     report_failures(tally)
 
 
@@ -53,4 +53,5 @@ def test_the_scheduler_in_orders_of_its_own(runner_for, seed: int, sut, known, t
     _, stale, matched = sort_findings(runner.job("known_races"), "races", sut.release, known)
     for entry in matched:
         record_property("known", [entry.id, entry.reason])
-    assert not stale, f"known races that are not there any more: {', '.join(stale)}"
+    if stale:
+        pytest.fail(f"known races that are not there any more: {', '.join(stale)}", pytrace=False)

@@ -16,7 +16,7 @@ RETRACTED = Schedule(
 )
 
 
-def test_a_resumed_request_drafts_from_its_own_context(levels: tuple[str, ...], review, runner_for) -> None:
+def test_a_resumed_request_drafts_from_its_own_context(levels: tuple[str, ...], review, looked_for, runner_for) -> None:
     if "scheduler" not in levels:
         pytest.skip("SGLang's scheduler is not run: --level relay")
     seen = runner_for("release", "scheduler").job(
@@ -24,9 +24,8 @@ def test_a_resumed_request_drafts_from_its_own_context(levels: tuple[str, ...], 
     )
     if not seen["also"].get(PREBUILT):
         pytest.skip("DFlash cannot run on a decode server before 0.5.20")
-    found = seen["divergence"]
-    assert found is None or found["field"] == "accept_lens", found["line"]
-    review("decode server", FINDING, found and found["line"])
+    lines = looked_for("decode server", [seen["divergence"]], lambda each: each["field"] == "accept_lens")
+    review("decode server", FINDING, lines and lines[0])
 
 
 UNFENCED = "a decode server allocates requests ahead of the write-after-read barrier"
@@ -35,12 +34,11 @@ IN_TURN = Schedule(
 )
 
 
-def test_a_decode_server_allocates_behind_what_is_in_flight(levels: tuple[str, ...], device: str, review, runner_for) -> None:
+def test_a_decode_server_allocates_behind_what_is_in_flight(levels: tuple[str, ...], device: str, review, looked_for, runner_for) -> None:
     if "scheduler" not in levels:
         pytest.skip("SGLang's scheduler is not run: --level relay")
     if device != "cpu":
         pytest.skip("streams are simulated in a gate without a GPU; here they are real")
     seen = runner_for("virtual", "scheduler").job("less_kind", document=IN_TURN.to_json(), conditions={"queue_fenced": False})
-    found = seen["divergence"]
-    assert found is None or found["field"] in ("race", "lifetime"), found["line"]
-    review("decode queue", UNFENCED, found and found["line"])
+    lines = looked_for("decode queue", [seen["divergence"]], lambda each: each["field"] in ("race", "lifetime"))
+    review("decode queue", UNFENCED, lines and lines[0])

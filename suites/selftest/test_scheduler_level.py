@@ -9,6 +9,7 @@ import pytest
 from fixtures.broken_copy import Edit
 from fixtures.draw import SHAPES, SMALL, seeded
 from fixtures.neighbours import simpler
+from fixtures.sut import OVERLAP_UTILS
 from reports.minimize import minimize
 from reports.reproducer import story_of_smallest, write_reproducer
 
@@ -95,6 +96,16 @@ def test_a_worker_that_splices_once_has_no_finding(broken_sut, runner_for, sched
 
     assert lines(scheduler_on(broken_sut(once))) == []
     assert len(lines(runner_for("release", "scheduler"))) >= 6
+
+
+def test_a_check_whose_schedule_goes_wrong_in_another_way_says_so_in_one_line(broken_sut, run_suite) -> None:
+    """A token in the wrong row says nothing of the room that a prompt's chunk finds."""
+    turned = Edit(OVERLAP_UTILS, "self.output_tokens_buf[indices] = payload", "self.output_tokens_buf[indices.flip(0)] = payload")
+    ran = run_suite("--level", "scheduler", "--sut", broken_sut(turned).root, suites="suites/scheduler/test_chunk_room.py")
+    (said,) = [line for line in ran.text.splitlines() if line.endswith(": the check of chunk room could not be made")]
+    assert said.startswith("DIVERGED iteration 1: input_ids after resolve inputs: expected")
+    assert "Error" not in ran.text
+    assert ran.code == 1
 
 
 def test_a_failure_is_minimized_and_replays(broken_sut, scheduler_on, tmp_path) -> None:

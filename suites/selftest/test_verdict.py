@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from fixtures.sut import ROOT, Sut
+from fixtures.tally import Tally
 from reports import reproduce
 from reports.verdict import VerdictReporter
+from suites.races.test_virtual_streams import report
 
 OPTIONS = {"profile": "gate", "device": "cpu", "artifacts": "artifacts", "sut": None, "schedules": None, "replay": None, "-k": "", "-m": ""}
 
@@ -92,3 +94,19 @@ def test_the_nightly_run_is_followed_by_its_reproducers(tmp_path, monkeypatch: p
     words = ["--budget", "8h", "-k", "streams", "--artifacts", str(tmp_path), "--device", "cuda:1", "--sut", "0.5.19"]
     assert reproduce.main(["--after-run", *words]) == 0
     assert f"0 distinct divergences; the page in {tmp_path}" in capsys.readouterr().out
+
+
+def test_checks_that_could_not_be_made_are_named_with_what_went_wrong_instead(reporter) -> None:
+    one = reporter(schedules=400)
+    one.total.failures += [failure(-1, "seq_lens", unmade="plan stream"), failure(3, "seq_lens"), failure(-1, "seq_lens", unmade="chunk room")]
+    assert one.word() == "DIVERGED"
+    lines = one._divergences()
+    assert "             the first of 3 like it" in lines
+    assert lines[-1] == "not made     checks whose schedules went wrong in another way: chunk room, plan stream"
+
+
+def test_a_race_whose_schedule_was_not_kept_is_reported_all_the_same() -> None:
+    """Of one kind no more than so many are kept."""
+    tally = Tally(failures=[{name: value for name, value in failure(1, "race", history=[]).items() if name != "schedule"}])
+    with pytest.raises(pytest.fail.Exception, match="DIVERGED iteration 3, request 1, slot 2: race after filter"):
+        report(tally, lambda name, value: None)
