@@ -81,11 +81,12 @@ def pytest_configure(config: pytest.Config) -> None:
                     ForkServer.of(config.stash[SUT].layer, ROOT, environment_of_runners(ROOT))
         # A CI that stops a run gets the verdict so far, as with Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        from reports.failed_checks import only_lines
         from reports.progress import Progress
         from reports.verdict import VerdictReporter
 
         config.pluginmanager.register(
-            VerdictReporter(config, config.stash[SUT], config.stash[SEED]), "relay-verdict"
+            VerdictReporter(config, config.stash[SUT], config.stash[SEED], only_lines(config)), "relay-verdict"
         )
         config.pluginmanager.register(Progress(config), "relay-progress")
 

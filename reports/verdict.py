@@ -9,6 +9,7 @@ import platform
 import shlex
 import textwrap
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,11 +23,13 @@ from fixtures.profiles import profile_of
 from fixtures.sglang_relay.stand_ins import planned
 from fixtures.sut import Sut
 from fixtures.tally import Tally
+from reports.failed_checks import first_line, write_failed_checks
 from reports.page import write_page
 from reports.summary import MEANINGS
 
 LIVE_MINIMUM = 3
 MOST_KINDS = 8
+MOST_NAMED = 12
 SUMMARY_VERSION = 1
 WIDTH = 92
 MOST_OF_A_REASON = 160
@@ -56,10 +59,10 @@ def _in_brief(reason: str) -> str:
 
 
 class VerdictReporter:
-    """Adds up what the tests report, prints the verdict, and writes `summary.json`."""
+    """Adds up what the tests report, prints the verdict, and writes `summary.json`. in_lines: what failed is said in a line each."""
 
-    def __init__(self, config: pytest.Config, sut: Sut, seed: int) -> None:
-        self.config, self.sut, self.seed = config, sut, seed
+    def __init__(self, config: pytest.Config, sut: Sut, seed: int, in_lines: bool = False) -> None:
+        self.config, self.sut, self.seed, self.in_lines = config, sut, seed, in_lines
         self.profile_name = config.getoption("profile")
         self.profile = profile_of(self.profile_name, config.getoption("device"))
         self.artifacts = Path(config.rootpath, config.getoption("artifacts"))
@@ -68,6 +71,7 @@ class VerdictReporter:
         self.failed: list[str] = []
         self.errors: list[str] = []
         self.judged: set[str] = set()  # tests whose failures carry verdicts of their own
+        self.lines: dict[str, str] = {}  # of each check that failed or could not be made
         self.reasons: dict[str, list[str]] = {}
         self.skipped: dict[str, int] = {}
         self.known: dict[str, str] = {}
@@ -105,6 +109,8 @@ class VerdictReporter:
         if hasattr(report, "relay_tally"):
             self.total.merge(report.relay_tally)
             self.judged.update([report.nodeid] if report.relay_tally["failures"] else [])
+        if report.failed:
+            self.lines[report.nodeid] = first_line(report)
         for name, value in report.user_properties if report.when == "call" else ():
             if name == "known":
                 self.known[value[0]] = value[1]
@@ -130,9 +136,7 @@ class VerdictReporter:
         suite = report.nodeid.removeprefix("suites/").split("/")[0]
         if suite in ("differential", "kernels") or any(name == "kept" for name, _ in report.user_properties):
             return
-        crash = getattr(report.longrepr, "reprcrash", None)
-        message = str(crash.message if crash else report.longrepr).splitlines()[0][:300]
-        found = Divergence(DIVERGED, report.nodeid.split("::")[-1], suite, -1, -1, -1, "the check passes", message)
+        found = Divergence(DIVERGED, report.nodeid.split("::")[-1], suite, -1, -1, -1, "the check passes", first_line(report))
         save_failure(
             self.artifacts, json.dumps({"check": report.nodeid}), found.to_dict(), self.sut.to_dict(), "release mode", "check.json"
         )
@@ -143,10 +147,22 @@ class VerdictReporter:
         # CPython 3.11 may leave an entry without a line, on which pytest's own report of the interrupt fails.
         excinfo.traceback = excinfo.traceback.filter(lambda entry: entry._rawentry.tb_lineno is not None)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
+        """The verdict comes last, below all that pytest and its plugins say."""
         if self._silent():
-            return
+            return (yield)
+        self._judge(session, exitstatus)
+        if self.in_lines:
+            self.config.option.tbstyle = "no"
+        try:
+            return (yield)
+        finally:
+            terminal = self.config.pluginmanager.getplugin("terminalreporter")
+            if terminal is not None:
+                self._say(terminal)
+
+    def _judge(self, session: pytest.Session, exitstatus: int) -> None:
         self.interrupted |= exitstatus == pytest.ExitCode.INTERRUPTED
         if exitstatus == pytest.ExitCode.OK and self.shortages():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -161,9 +177,11 @@ class VerdictReporter:
     def _write_summary(self) -> None:
         write_atomically(self.artifacts / "summary.json", json.dumps(self.summary(), indent=2))
 
-    def pytest_terminal_summary(self, terminalreporter) -> None:
-        if self._silent():
-            return
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.in_lines:
+            write_failed_checks(terminalreporter, self.config, set(self._named()))
+
+    def _say(self, terminalreporter: pytest.TerminalReporter) -> None:
         word = self.word()
         good = word in ("PASS", "known", "SKIPPED")
         terminalreporter.section("relay verdict", sep="=", bold=True)
@@ -261,10 +279,13 @@ class VerdictReporter:
             lines.append(f"not made     checks whose schedules went wrong in another way: {', '.join(unmade)}")
         for reason, names in sorted(self.reasons.items()):
             lines.append(f"error        {reason}" + (f" ({len(names)} checks)" if len(names) > 1 else ""))
-        told = set().union(*self.reasons.values())
-        others = [name for name in self.failed + self.errors if name not in self.judged and "test_streams" not in name and name not in told]
-        lines += [f"failed       {name}" for name in others[:12]]
+        lines += [f"failed       {name}: {self.lines[name]}" for name in self._named()]
         return lines
+
+    def _named(self) -> list[str]:
+        """The first of the failed checks that neither a verdict nor a reason speaks of."""
+        told = self.judged.union(*self.reasons.values())
+        return [name for name in self.failed + self.errors if name not in told and "test_streams" not in name][:MOST_NAMED]
 
     def _same_sut(self) -> str:
         """The options that a replay needs to run on the same SUT; the default one needs none."""
