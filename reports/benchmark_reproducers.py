@@ -22,13 +22,13 @@ from fixtures.artifacts import write_atomically
 from fixtures.broken_copy import broken_copy
 from fixtures.broken_relays import BROKEN_RELAYS, RELEASE, BrokenRelay
 from fixtures.draw import schedules, seeded
+from fixtures.kinds import kind_of
 from fixtures.neighbours import simpler
 from fixtures.runner_process import RunnerProcess
 from fixtures.schedule import Schedule, parse
 from fixtures.sut import Sut, locate
 from reports.checked_script import exit_of
 from reports.minimize import minimize
-from reports.reduction import kind_of
 from reports.reproducer import story_of_smallest, write_reproducer
 from reports.trials import Trials
 

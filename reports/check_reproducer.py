@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fixtures.artifacts import suite_version, write_atomically
+from fixtures.kinds import kind_of
 from fixtures.sut import Sut
 from reports.checked_script import Checker, how_to_run, name_of_intact
-from reports.reduction import kind_of
 from reports.reproducer import Reproducer, write_facts
 from reports.script_parts import FINDS_THE_SUITE, in_a_docstring
 

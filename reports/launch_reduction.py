@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 
 from fixtures.guarded import span
+from fixtures.kinds import kind_of
 from fixtures.launch import Held, Launch, Layout, as_bits, right_values
-from reports.reduction import kind_of
 
 ONE_BY_ONE = 64  # numbers of a tensor that are tried each for itself
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from fixtures.artifacts import suite_version, write_atomically
+from fixtures.kinds import kind_of
 from fixtures.launch import MODE, Launch
 from fixtures.runner_process import RunnerProcess
 from fixtures.sut import Sut
 from reports.checked_script import Checker, Outcome, how_to_run, name_of_intact
 from reports.launch_reduction import reduce_launch
 from reports.launch_script import can_be_flat, launch_script
-from reports.reduction import kind_of
 from reports.reproducer import Reproducer, folder_name, write_facts
 from reports.script_parts import CODES, in_a_docstring
 

@@ -16,11 +16,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fixtures.artifacts import AT_SCHEDULER, write_atomically
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
+from fixtures.kinds import by_kind, kind_of
 from fixtures.profiles import profile_of
 from fixtures.sut import Sut
 from reports.detection import read_detection
 from reports.kept import WRONG_SHAPE
-from reports.reduction import kind_of
 from reports.summary import MEANINGS, Failure, Summary, SummaryError, read_summary
 
 MOST_GROUPS = 40
@@ -66,14 +66,10 @@ def _same_sut(summary: Summary) -> str:
 
 
 def _groups(failures: list[Failure], reproducers: list[dict]) -> list[dict]:
-    """Failures by kind, the most frequent first; each with the reproducers of that kind."""
-    kinds: dict[tuple, list[Failure]] = {}
-    for failure in failures:
-        kinds.setdefault(kind_of(failure.model_dump()), []).append(failure)
-    most_first = sorted(kinds.items(), key=lambda item: -len(item[1]))[:MOST_GROUPS]
+    """Failures by kind, as the verdict sorts them; each with the reproducers of that kind."""
     return [
-        {"first": alike[0], "count": len(alike), "reproducers": [one for one in reproducers if one["kind"] == kind]}
-        for kind, alike in most_first
+        {"first": alike[0], "count": len(alike), "reproducers": [one for one in reproducers if one["kind"] == kind_of(alike[0])]}
+        for alike in by_kind([failure.model_dump() for failure in failures])[:MOST_GROUPS]
     ]
 
 

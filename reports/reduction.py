@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from fixtures.contained import SILENT
+from fixtures.kinds import kind_of
 from fixtures.schedule import Iteration, Run, Schedule, parse
 
 Document = dict
@@ -28,17 +28,6 @@ FLAGS = {
     for name, field in part.model_fields.items()
     if isinstance(field.default, bool)
 }
-
-
-def kind_of(failure: dict) -> tuple[str, str, str]:
-    """What stays the same while a failure is minimized: verdict, field and operation.
-
-    Where a stream goes wrong is no part of it; whether a process ended or hung is.
-    """
-    name = failure["field"].split(",")[0]
-    if name == "process":
-        name = "hang" if SILENT in failure["actual"] else "death"
-    return failure["verdict"], name, failure["operation"]
 
 
 def spelled_out(text: str) -> Document:

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from fixtures.artifacts import LAST_RUN
 from fixtures.judge import RANKS
+from fixtures.kinds import kind_of
 from fixtures.launch import Launch
 from fixtures.runner_process import RunnerFailed, RunnerProcess, options_of
 from fixtures.schedule import ScheduleError, load
@@ -25,7 +26,6 @@ from reports.checked_script import NOT_POSSIBLE, intact_release
 from reports.launch_reproducer import write_launch_reproducer
 from reports.minimize import SECONDS, DoesNotFail, minimize
 from reports.page import write_page
-from reports.reduction import kind_of
 from reports.reproducer import Reproducer, folder_name, key_of, story_of, story_of_smallest, write_reproducer
 from reports.summary import SummaryError, read_summary
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from fixtures.artifacts import AT_SCHEDULER, WATCHING, suite_version, write_atomically
 from fixtures.contained import SILENT
 from fixtures.judge import RANKS
+from fixtures.kinds import kind_of
 from fixtures.ranks import as_run_by
 from fixtures.runner_process import RunnerFailed, RunnerProcess
 from fixtures.schedule import parse
@@ -24,7 +25,7 @@ from fixtures.virtual_lane import stream_name
 from reports.checked_script import NOT_POSSIBLE, NOT_RUN, Checker, Outcome, how_to_run, name_of_intact, transformers_of
 from reports.flat_script import NotFlat, flat_script
 from reports.minimize import Minimized, counted
-from reports.reduction import kind_of, spelled_out
+from reports.reduction import spelled_out
 from reports.replay_script import replay_script
 from reports.stream_timeline import missing_edge, stream_timeline_svg
 from reports.timeline import last_iteration, seen_at, timeline_svg, way_of_the_value

@@ -7,12 +7,12 @@ import ast
 import pytest
 import torch
 
+from fixtures.kinds import kind_of
 from fixtures.launch import SIGNATURES, Held, Launch, Layout, difference, right_values
 from fixtures.sglang_relay import kernels
 from oracles import verify
 from reports.launch_reduction import STEPS, _is_legal, reduce_launch
 from reports.launch_script import launch_script
-from reports.reduction import kind_of
 
 BLOCK = ("block_ids_out", "positions_out", "cache_loc_out")
 

@@ -13,12 +13,13 @@ import pytest
 from fixtures.broken_copy import broken_copy
 from fixtures.broken_relays import BROKEN_RELAYS, RELEASE
 from fixtures.draw import seeded
+from fixtures.kinds import kind_of
 from fixtures.neighbours import simpler
 from fixtures.schedule import MAX_FILE_BYTES, Schedule, parse
 from fixtures.sut import ROOT, SutError, locate
 from fixtures.tally import Tally
 from reports.minimize import DoesNotFail, minimize
-from reports.reduction import Search, Stopped, kind_of, spelled_out, to_a_fixpoint
+from reports.reduction import Search, Stopped, spelled_out, to_a_fixpoint
 from reports.trials import Trials
 
 FOREVER = float("inf")

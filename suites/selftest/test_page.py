@@ -13,6 +13,7 @@ import pytest
 
 from fixtures.artifacts import write_atomically
 from fixtures.events import EVENTS
+from fixtures.kinds import by_kind
 from reports.detection import read_detection
 from reports.page import main, page_of, read_reproducers, write_page
 from reports.summary import SCHEMA_FILE, Summary, SummaryError, read_summary, schema_text
@@ -161,6 +162,18 @@ def test_a_run_without_failures_has_no_empty_parts() -> None:
     text = page_of(Summary.model_validate(clean), [])
     headings = re.findall(r"<h2>(.*?)</h2>", text)
     assert headings == ["What this suite catches", "Environment"]
+
+
+def test_its_first_example_is_the_verdicts() -> None:
+    """Whatever order the workers found them in: one that was kept, and drawn first."""
+    found = [failure(index=9, line="a later one"), failure(schedule="", line="not kept"), failure(index=2, schedule="failures/first/schedule.json")]
+    for order in (found, found[::-1]):
+        text = page_of(Summary.model_validate(summary(failures=order)), [])
+        first = by_kind(order)[0][0]
+        assert first["index"] == 2
+        assert f'<h3 class="bad">DIVERGED: {html.escape(first["line"])}</h3>' in text
+        assert "tox -e replay -- failures/first/schedule.json" in text
+        assert "3 schedules show this kind" in text
 
 
 def test_it_says_which_suite_catches_which_planted_fault(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from fixtures.draw import seeded
 from fixtures.faults import CATALOGUE
 from fixtures.faults.fault import Fault
 from fixtures.judge import DIVERGED, RANKS
+from fixtures.kinds import kind_of
 from fixtures.lane import gpu_of, interleaved
 from fixtures.neighbours import simpler
 from fixtures.ranks import FORWARD_STREAM, LATE, as_run_by, disagreement
@@ -21,7 +22,6 @@ from fixtures.schedule import Schedule, Switch, load, parse
 from reports import minimize as minimizer
 from reports.fault_matrix import by_ranks
 from reports.minimize import DoesNotFail, minimize
-from reports.reduction import kind_of
 from reports.reproduce import reproduce_run
 from reports.trials import RankTrials
 

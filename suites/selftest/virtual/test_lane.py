@@ -11,11 +11,11 @@ import pytest
 from fixtures.broken_copy import Edit
 from fixtures.draw import seeded
 from fixtures.faults import CATALOGUE, Fault
+from fixtures.kinds import kind_of
 from fixtures.schedule import Iteration, Schedule, Stall, Switch, parse
 from fixtures.sut import ROOT
 from fixtures.virtual.interleaving import STREAMS
 from reports.minimize import minimize
-from reports.reduction import kind_of
 from reports.reproducer import story_of_smallest, write_reproducer
 
 SEED, WITHIN, SECONDS = 1, 3, 10
