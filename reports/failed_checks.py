@@ -40,7 +40,7 @@ def write_failed_checks(terminalreporter: pytest.TerminalReporter, config: pytes
     stated = [report for report in reports if says_it_all(report)]
     others = [report for report in reports if not says_it_all(report)]
     if others:
-        terminalreporter.section("failures")
+        terminalreporter.write_sep("=", "failures")
     for report in others:
         terminalreporter.write_sep("_", report.head_line or report.nodeid, red=True, bold=True)
         report.toterminal(config.get_terminal_writer())
@@ -49,7 +49,7 @@ def write_failed_checks(terminalreporter: pytest.TerminalReporter, config: pytes
         if report.nodeid not in said_below:
             tests.setdefault(report.nodeid.partition("[")[0], []).append(report)
     if tests:
-        terminalreporter.section("failed checks, in a line each (-v and --tb show more)")
+        terminalreporter.write_sep("=", "failed checks, in a line each (-v and --tb show more)")
     for name, alike in tests.items():
         for report in alike[:MOST_OF_A_TEST]:
             terminalreporter.write_line(f"{report.nodeid}: {first_line(report)}")

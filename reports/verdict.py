@@ -58,6 +58,18 @@ def _in_brief(reason: str) -> str:
     return textwrap.shorten(first, MOST_OF_A_REASON, placeholder=" ...")
 
 
+def replayed_lines(runs: list[dict]) -> list[str]:
+    """What came of each run of the schedules that were asked for by name, and what happened in it."""
+    lines: list[str] = []
+    for run in runs:
+        name = f"schedule     {run['file']}: {run['requests']} request{'' if run['requests'] == 1 else 's'}"
+        lines += [name] if name not in lines else []
+        what = ", ".join(f"{event} {count:,}" for event, count in run["what"].items())
+        seen = f"; {run['iterations']:,} iterations: {what}" if what else ""
+        lines.append(f"             {run['mode']}: {run['verdict'] or 'no difference'}{seen}")
+    return lines
+
+
 class VerdictReporter:
     """Adds up what the tests report, prints the verdict, and writes `summary.json`. in_lines: what failed is said in a line each."""
 
@@ -75,6 +87,7 @@ class VerdictReporter:
         self.reasons: dict[str, list[str]] = {}
         self.skipped: dict[str, int] = {}
         self.known: dict[str, str] = {}
+        self.replayed: list[dict] = []  # each run of a schedule that was asked for by name
         self.interrupted = False
         self.unwritten: list[str] = []
         self.began = time.monotonic()
@@ -114,6 +127,8 @@ class VerdictReporter:
         for name, value in report.user_properties if report.when == "call" else ():
             if name == "known":
                 self.known[value[0]] = value[1]
+            elif name == "replayed":
+                self.replayed.append(value)
         if hasattr(report, "relay_error"):
             self.errors.append(report.nodeid)
             self.reasons.setdefault(report.relay_error, []).append(report.nodeid)
@@ -221,14 +236,7 @@ class VerdictReporter:
 
     def block(self) -> list[str]:
         total = self.total
-        modes = ", ".join(f"{count:,} {mode}" for mode, count in sorted(total.modes.items()))
-        lines = [
-            f"schedules    {total.schedules:,}   iterations {total.iterations:,}   seed {self.seed}   "
-            f"{time.monotonic() - self.began:.0f} s",
-            *([f"iterations   {modes}"] if modes else []),
-            *(self._events() if total.schedules else []),
-            f"checks       {self.passed:,} passed, {len(self.failed)} failed, {len(self.errors)} errors",
-        ]
+        lines = replayed_lines(self.replayed) if self.config.getoption("replay") else self._counts()
         lines += [f"skipped      {count} {reason}" for reason, count in sorted(self.skipped.items())]
         lines += [f"known        {name}: {_in_brief(reason)}" for name, reason in sorted(self.known.items())]
         lines += [f"not full     {line}" for line in self.partial()]
@@ -241,6 +249,17 @@ class VerdictReporter:
         lines += [f"not written  {line}" for line in self.unwritten]
         lines.append(f"artifacts    {self.artifacts}")
         return lines
+
+    def _counts(self) -> list[str]:
+        total = self.total
+        modes = ", ".join(f"{count:,} {mode}" for mode, count in sorted(total.modes.items()))
+        return [
+            f"schedules    {total.schedules:,}   iterations {total.iterations:,}   seed {self.seed}   "
+            f"{time.monotonic() - self.began:.0f} s",
+            *([f"iterations   {modes}"] if modes else []),
+            *(self._events() if total.schedules else []),
+            f"checks       {self.passed:,} passed, {len(self.failed)} failed, {len(self.errors)} errors",
+        ]
 
     def _events(self) -> list[str]:
         text = ", ".join(f"{name} {self.total.events[name]:,}" for name in EVENTS)
@@ -263,7 +282,10 @@ class VerdictReporter:
                 kept = sum("schedule" in failure for failure in alike)
                 fewer = f", of which {kept:,} schedules were kept" if kept < len(alike) and "schedule" in first else ""
                 lines.append(f"             the first of {len(alike):,} like it{fewer}")
-            if "schedule" in first:
+            lines += [f"             {line}" for line in first["history"]] if self.replayed else []
+            if "schedule" in first and self.replayed:
+                lines.append(f"             minimize: tox -e minimize -- {first['schedule']}")
+            elif "schedule" in first:
                 level = " --level scheduler" if AT_SCHEDULER in first.get("mode", "") else ""
                 lines.append(f"             replay: tox -e replay -- {first['schedule']}{self._same_sut()}{level}")
             if "log" in first:
@@ -271,7 +293,7 @@ class VerdictReporter:
         if len(kinds) > MOST_KINDS:
             rest = sum(map(len, kinds[MOST_KINDS:]))
             lines.append(f"             and {rest:,} of {len(kinds) - MOST_KINDS} other kinds, in {self.artifacts / 'failures'}")
-        if kinds:
+        if kinds and not self.replayed:
             where = self.config.getoption("artifacts")
             lines.append("reproduce    tox -e reproduce" + (f" -- {shlex.quote(where)}" if where != "artifacts" else ""))
         unmade = sorted({failure["unmade"] for failure in self.total.failures if "unmade" in failure})

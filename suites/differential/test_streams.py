@@ -6,6 +6,7 @@ import pytest
 
 from fixtures.profiles import Chunk
 from fixtures.schedule import load
+from fixtures.tally import Tally
 
 TRIES_ON_A_GPU = 5  # what races does not always lose
 
@@ -19,19 +20,32 @@ def test_streams_are_bitwise_identical(chunk: Chunk, seed: int, stalls: int, run
 
 
 @pytest.mark.replay
-def test_replay(replayed: str, levels: tuple[str, ...], runner_for, tally) -> None:
+def test_replay(replayed: str, levels: tuple[str, ...], runner_for, tally, record_property) -> None:
     """A kept schedule, in release and in debug mode and on two ranks, at each level asked for; on a GPU a few times, until it fails."""
-    document = load(replayed).to_json()
+    schedule = load(replayed)
+    document, about = schedule.to_json(), {"file": replayed, "requests": len(schedule.requests)}
     for level in levels:
         for kind in ("release", "debug"):
-            runner = runner_for(kind, level)
+            runner, ran = runner_for(kind, level), Tally()
             for _ in range(TRIES_ON_A_GPU if runner.on_gpu and not tally.failures else 1):
-                tally.merge(runner.schedule(document).to_dict())
+                ran = runner.schedule(document)
+                tally.merge(ran.to_dict())
                 if tally.failures:
                     break
+            record_property("replayed", about | outcome(runner.mode(), ran))
         if level == "scheduler":
-            tally.failures += runner_for("release", level).apart(runner_for("other_rank", level), document)
+            apart = runner_for("release", level).apart(runner_for("other_rank", level), document)
+            tally.failures += apart
+            record_property("replayed", about | outcome("two ranks, scheduler level", Tally(failures=apart)))
     report_failures(tally)
+
+
+def outcome(mode: str, ran: Tally) -> dict:
+    """What the verdict says of one run of one schedule. what: events that happened, and what else ran in it, with counts."""
+    apart = {"overlap", "synchronous", *mode.split(", ")}
+    what = {**ran.events, **{name: count for name, count in ran.modes.items() if name not in apart}}
+    verdict = ran.failures[0]["verdict"] if ran.failures else ""
+    return {"mode": mode, "iterations": ran.iterations, "what": {name: count for name, count in what.items() if count}, "verdict": verdict}
 
 
 def report_failures(tally) -> None:

@@ -10,6 +10,7 @@ from fixtures.sut import ROOT, Sut
 from fixtures.tally import Tally
 from reports import reproduce
 from reports.verdict import VerdictReporter
+from suites.differential.test_streams import outcome
 from suites.races.test_virtual_streams import report
 
 OPTIONS = {"profile": "gate", "device": "cpu", "artifacts": "artifacts", "sut": None, "schedules": None, "replay": None, "-k": "", "-m": ""}
@@ -94,6 +95,31 @@ def test_the_nightly_run_is_followed_by_its_reproducers(tmp_path, monkeypatch: p
     words = ["--budget", "8h", "-k", "streams", "--artifacts", str(tmp_path), "--device", "cuda:1", "--sut", "0.5.19"]
     assert reproduce.main(["--after-run", *words]) == 0
     assert f"0 distinct divergences; the page in {tmp_path}" in capsys.readouterr().out
+
+
+def test_of_one_schedule_it_says_how_each_run_went(reporter) -> None:
+    """No seed, no pairs, nothing that did not happen; where it went wrong, what touched the slot before, and what makes it small."""
+    one = reporter(replay=["kept.json"])
+    modes = {"overlap": 9, "release mode": 9, "n-gram draft inputs": 4, "plan stream": 0}
+    wrong = failure(-1, "seq_lens", history=["iteration 2: merge of slots [1, 2]"])
+    alone, apart = Tally(iterations=9, events={"merge": 2, "idle": 0}, modes=modes), Tally(failures=[wrong])
+    about = {"file": "kept.json", "requests": 1}
+    found = [about | outcome("release mode", alone), about | outcome("two ranks, scheduler level", apart)]
+    properties = [("replayed", each) for each in found]
+    one.pytest_runtest_logreport(
+        SimpleNamespace(
+            nodeid="test_replay", when="call", passed=False, failed=True, longrepr="DIVERGED", user_properties=properties,
+            relay_tally=Tally(failures=[wrong]).to_dict(),
+        )
+    )  # fmt: skip
+    assert one.block()[:-1] == [
+        "schedule     kept.json: 1 request",
+        "             release mode: no difference; 9 iterations: merge 2, n-gram draft inputs 4",
+        "             two ranks, scheduler level: DIVERGED",
+        "diverged     iteration 3, request 1, slot 2: seq_lens after filter: expected 5, got -1",
+        "             iteration 2: merge of slots [1, 2]",
+        "             minimize: tox -e minimize -- failures/seq_lens--1/schedule.json",
+    ]
 
 
 def test_checks_that_could_not_be_made_are_named_with_what_went_wrong_instead(reporter) -> None:
