@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from fixtures import corpus
+from fixtures.broken_copy import Edit
 from fixtures.corpus import FOLDER, CorpusError, keep, load_corpus, main, shown_by
 from fixtures.schedule import ScheduleError
-from fixtures.sut import ROOT
+from fixtures.sut import OVERLAP_UTILS, ROOT, SutError
 
+TWO = '{"version": 1, "requests": [{"id": 0, "budget": 5}, {"id": 1, "budget": 5}]}'
 ONE = '{"version": 1, "requests": [{"id": 0, "budget": 3}]}'
 
 
@@ -81,6 +84,33 @@ def test_the_command_says_no_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
     assert said.count("\n") == 1
     assert "cannot be read" in said
     assert sorted(FOLDER.iterdir()) == before
+
+
+def kept_by_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch, runners) -> None:
+    monkeypatch.setattr(corpus, "keep", lambda file, name, why: keep(file, name, why, folder))
+    monkeypatch.setattr(corpus, "runners_of_the_gate", runners)
+    assert main(["add", str(folder.parent / "schedule.json"), "--name", "one", "--why", "first"]) == 0
+    assert [kept.name for kept in load_corpus(folder)] == ["one"]
+
+
+def test_the_command_says_what_the_gate_will_make_of_it(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys, sut, broken_sut, runner_on) -> None:
+    (folder.parent / "schedule.json").write_text(TWO, encoding="utf-8")
+    turned = broken_sut(Edit(OVERLAP_UTILS, "self.output_tokens_buf[indices] = payload", "self.output_tokens_buf[indices.flip(0)] = payload"))
+    for build, said in ((sut, f"passes on {sut.title()} (release mode)"), (turned, f"fails on {turned.title()} (release mode), and so will the gate: DIVERGED iteration ")):
+        for file in folder.glob("one.json"):
+            file.unlink()
+        (folder / "why.json").write_text("{}", encoding="utf-8")
+        kept_by_the_command(folder, monkeypatch, lambda scratch, build=build: [runner_on(build)])
+        assert capsys.readouterr().out.splitlines()[1].startswith(said)
+
+
+def test_the_command_says_which_one_tells_where_the_release_is_absent(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def absent(scratch: Path):
+        raise SutError("--sut 0.5.23: not on this machine")
+
+    kept_by_the_command(folder, monkeypatch, absent)
+    said = capsys.readouterr().out.splitlines()[1]
+    assert said == f"not run on SGLang 0.5.23 (--sut 0.5.23: not on this machine); this tells: tox -e replay -- {folder / 'one.json'} --level all"
 
 
 def test_the_gate_replays_the_corpus_first() -> None:
