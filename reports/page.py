@@ -15,6 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fixtures.artifacts import AT_SCHEDULER, write_atomically
+from fixtures.changed import named
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
 from fixtures.kinds import by_kind, kind_of
 from fixtures.profiles import profile_of
@@ -38,9 +39,12 @@ def page_of(summary: Summary, reproducers: list[dict]) -> str:
         {"name": name, "text": text, "count": summary.events.get(name, 0), "percent": 100 * summary.events.get(name, 0) // most}
         for name, text in EVENTS.items()
     ]
+    sut = Sut(**summary.sut.model_dump())
     return environment.get_template("page.html.jinja").render(
         s=summary,
-        sut=Sut(**summary.sut.model_dump()).title(),
+        sut=sut.title(),
+        nearest=sut.nearest_release(),
+        changed=named(summary.changed),
         meaning=MEANINGS[summary.verdict],
         tone=TONES.get(summary.verdict, "bad"),
         broken=len(summary.checks.failed) + len(summary.checks.errors),

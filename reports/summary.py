@@ -101,6 +101,7 @@ class Summary(BaseModel):
     suite_version: str
     verdict: Literal["PASS", "known", "DIVERGED", "RANKS DIVERGED", "ERROR", "INCOMPLETE", "INTERRUPTED", "SKIPPED"]
     sut: SutFacts
+    changed: Annotated[list[str], Field(description="Python files that differ from the nearest release, where that is on the machine")] = []
     device: str
     machine: Machine | None = None
     stood_in_for: Annotated[list[str], Field(description="what could not exist on the machine and was replaced")]

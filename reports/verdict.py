@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.artifacts import AT_SCHEDULER, save_failure, suite_version, write_atomically
+from fixtures.changed import changed_files, named
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
 from fixtures.judge import DIVERGED, RANKS, Divergence
 from fixtures.printable import said
@@ -75,6 +76,7 @@ class VerdictReporter:
 
     def __init__(self, config: pytest.Config, sut: Sut, seed: int, in_lines: bool = False) -> None:
         self.config, self.sut, self.seed, self.in_lines = config, sut, seed, in_lines
+        self.changed = changed_files(sut)
         self.profile_name = config.getoption("profile")
         self.profile = profile_of(self.profile_name, config.getoption("device"))
         self.artifacts = Path(config.rootpath, config.getoption("artifacts"))
@@ -112,6 +114,7 @@ class VerdictReporter:
             f"relay suite {suite_version()}, profile {self.profile_name}, seed {self.seed}",
             f"SUT: {sut.title()}, contract {sut.contract}, relay files {sut.digest}",
             f"     {sut.root}" + (f" with {Path(sut.layer).name}" if sut.layer else ""),
+            *self._changed("     changed from"),
             f"device: {device}; stood in for: {'; '.join(planned(device)) or 'nothing'}",
         ]
         return lines
@@ -234,9 +237,12 @@ class VerdictReporter:
         shown = "PASS (known)" if word == "known" else word
         return f"{shown}{so_far}: {MEANINGS[word]}{partly}: {self.sut.title()} ({self.sut.contract}, {self.config.getoption('device')})"
 
+    def _changed(self, before: str) -> list[str]:
+        return [f"{before} {self.sut.nearest_release()}: {named(self.changed)}"] if self.changed else []
+
     def block(self) -> list[str]:
         total = self.total
-        lines = replayed_lines(self.replayed) if self.config.getoption("replay") else self._counts()
+        lines = self._changed("changed      from") + (replayed_lines(self.replayed) if self.config.getoption("replay") else self._counts())
         lines += [f"skipped      {count} {reason}" for reason, count in sorted(self.skipped.items())]
         lines += [f"known        {name}: {_in_brief(reason)}" for name, reason in sorted(self.known.items())]
         lines += [f"not full     {line}" for line in self.partial()]
@@ -360,6 +366,7 @@ class VerdictReporter:
             "suite_version": suite_version(),
             "verdict": self.word(),
             "sut": self.sut.to_dict(),
+            "changed": self.changed,
             "device": self.config.getoption("device"),
             "machine": machine(self.config.getoption("device")),
             "stood_in_for": planned(self.config.getoption("device")),

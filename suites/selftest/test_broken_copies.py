@@ -67,6 +67,8 @@ def test_a_run_on_a_broken_copy_says_so(broken_sut, run_suite) -> None:
     ran = run_suite("--sut", broken.root, "--schedules", "25", "-k", "streams and release")
     assert ran.code == 1, ran.text
     assert "DIVERGED: the SUT does not do what the old relay did" in ran.text
+    changed = f"changed from {broken.release}: srt/managers/overlap_utils.py"
+    assert " ".join(ran.text.split()).count(changed) == 2, "in the header, and in the verdict"
     line = re.search(
         r"diverged     (iteration \d+, request \d+, slot \d+: bonus_tokens after resolve inputs: expected \d+, got \d+)", ran.text
     )
@@ -75,7 +77,7 @@ def test_a_run_on_a_broken_copy_says_so(broken_sut, run_suite) -> None:
     kept = json.loads(schedule.with_name("divergence.json").read_text(encoding="utf-8"))
     assert kept["divergence"]["line"] == line[1]
     summary = json.loads((ran.artifacts / "summary.json").read_text(encoding="utf-8"))
-    assert summary["verdict"] == "DIVERGED"
+    assert (summary["verdict"], summary["changed"]) == ("DIVERGED", ["srt/managers/overlap_utils.py"])
     again = run_suite("--sut", broken.root, "--replay", str(schedule))
     assert again.code == 1
     assert line[1] in again.text

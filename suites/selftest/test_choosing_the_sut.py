@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fixtures.broken_copy import Edit, broken_copy
+from fixtures.changed import changed_files
 from fixtures.sut import DEFAULT_RELEASE, DRAFT_INPUT, OVERLAP_UTILS, ROOT, SutError, locate
 
 
@@ -141,8 +143,21 @@ def test_a_change_beside_the_relay_is_told_too(broken_sut, sut) -> None:
     assert changed.title() == f"{sut.title()}, files beside the relay changed"
 
 
+def test_changed_files_are_named_the_relays_first(broken_sut, sut) -> None:
+    edits = (Edit("sglang/srt/managers/scheduler.py", "class Scheduler(", "class  Scheduler("), Edit(OVERLAP_UTILS, "class FutureMap:", "class  FutureMap:"))
+    changed = broken_sut(*edits)
+    (Path(changed.root) / "sglang/srt/managers/a_new_one.py").write_text("", encoding="utf-8")
+    assert changed_files(locate(changed.root)) == ["srt/managers/overlap_utils.py", "srt/managers/a_new_one.py", "srt/managers/scheduler.py"]
+    assert changed_files(sut) == []
+
+
+def test_a_release_that_is_not_here_says_nothing_of_changes(sut) -> None:
+    assert changed_files(replace(sut, release="9.9.9", digest="other")) == []
+
+
 def test_a_copy_without_changes_is_the_release(broken_sut, sut) -> None:
-    assert broken_sut().title() == sut.title()
+    copy = broken_sut()
+    assert (copy.title(), changed_files(copy)) == (sut.title(), [])
 
 
 def test_a_file_whose_name_is_no_text_is_one_like_any_other(broken_sut) -> None:

@@ -151,6 +151,12 @@ def test_a_reproducer_of_another_build_is_not_shown(artifacts: Path) -> None:
     assert 'alt="Timeline' not in write_page(artifacts).read_text(encoding="utf-8")
 
 
+def test_the_first_changed_files_are_named() -> None:
+    files = [f"srt/managers/{name}.py" for name in "abcdef"]
+    assert f"changed from 0.5.23: {', '.join(files[:4])} and 2 more" in page_of(Summary.model_validate(summary(changed=files)), [])
+    assert "changed from" not in page_of(Summary.model_validate(summary()), [])
+
+
 def test_a_pair_that_is_too_rare_stands_out() -> None:
     rare = summary(pairs=summary()["pairs"] | {"idle>merge": 3})
     assert page_of(Summary.model_validate(rare), []).count('class="few"') == 1
