@@ -87,4 +87,4 @@ def write_check_reproducer(folder: Path, found: dict, failure: dict, sut: Sut, i
     write_atomically(folder / "README.md", "\n".join(lines))
     key = (*kind_of(failure), "check")
     write_facts(folder, sut, "release mode", failure, key, True, outcome)
-    return Reproducer(folder, failure, 0, "word" in found, text.count("\n"), outcome)
+    return Reproducer(folder, failure, 0, "word" in found, text.count("\n"), outcome, key)

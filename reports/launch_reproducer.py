@@ -60,7 +60,7 @@ def write_launch_reproducer(
     outcome = Checker(here / "reproduce.py", runner.sut, intact)(text)
     write_atomically(here / "README.md", _readme(launch, failure, title, runner, flat, complete, outcome, intact))
     write_facts(here, runner.sut, MODE, failure, key, complete, outcome)
-    return Reproducer(here, failure, 0, flat, text.count("\n"), outcome)
+    return Reproducer(here, failure, 0, flat, text.count("\n"), outcome, key)
 
 
 def _difference(failure: dict) -> str:

@@ -28,6 +28,7 @@ from reports.minimize import SECONDS, DoesNotFail, minimize
 from reports.page import write_page
 from reports.reproducer import Reproducer, folder_name, key_of, story_of, story_of_smallest, write_reproducer
 from reports.summary import SummaryError, read_summary
+from reports.which_first import listed
 
 
 class Reproducers:
@@ -40,6 +41,7 @@ class Reproducers:
         self.artifacts, self.sut, self.device, self.seconds = artifacts, sut, device, seconds
         self.folder = artifacts / "reproducers"
         self.known: set[tuple] = set()
+        self.shown = False  # whether there is one
         self._runners: dict[str, RunnerProcess] = {}
 
     def make(self, file: Path, kept: dict) -> list[Reproducer]:
@@ -52,7 +54,9 @@ class Reproducers:
         alone = file.name == "schedule.json" and kept["divergence"].get("verdict") != RANKS
         if made[0] is not None and alone and options_of(kept["mode"]).get("level") == "scheduler":
             made.append(self.of_schedule(file, kept, sut, level="relay", launches=False))
-        return [one for one in made if one is not None]
+        made = [one for one in made if one is not None]
+        self.shown |= bool(made)
+        return made
 
     def of_schedule(self, file: Path, kept: dict, sut: Sut, **changed: object) -> Reproducer | None:
         """changed: options of the runner, where another kind than the one that saw it is to show it."""
@@ -96,6 +100,8 @@ class Reproducers:
 
     def of_check(self, file: Path, kept: dict, sut: Sut) -> Reproducer | None:
         failure = kept["divergence"]
+        if failure.get("unmade") and self.shown:
+            return None  # what kept it from being made is told already
         if not self._is_new(kind_of(failure)):
             return None
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -193,6 +199,7 @@ def main(words: list[str] | None = None) -> int:
             print(error, file=sys.stderr)
         if made or not refused:
             print(f"{len(made)} distinct divergences; {write_page(asked.artifacts)}")
+            print(*listed(made), sep="\n", end="\n" if made else "")
         if refused:
             return 2
     except (RunnerFailed, ScheduleError, SummaryError, SutError) as error:

@@ -38,7 +38,7 @@ MODELS_PART = {"draft_block": ("block_ids", "positions", "cache_locs"), "accept"
 
 @dataclass
 class Reproducer:
-    """folder: where it is. iterations: up to the divergence. outcome: of its script."""
+    """folder: where it is. iterations: up to the divergence. outcome: of its script. key: as `key_of` has it."""
 
     folder: Path
     failure: dict
@@ -46,6 +46,7 @@ class Reproducer:
     flat: bool
     lines: int
     outcome: Outcome
+    key: tuple[str, ...]
 
 
 def first_wrong_call(story: dict) -> str:
@@ -118,7 +119,7 @@ def write_reproducer(
     run = Checker(here / "reproduce.py", runner.sut, intact) if verify else None
     text, not_flat, outcome = _script(story, runner, mode, run)
     write_atomically(here / "reproduce.py", text)
-    made = Reproducer(here, story["divergence"], last_iteration(story) + 1, not_flat is None, text.count("\n"), outcome)
+    made = Reproducer(here, story["divergence"], last_iteration(story) + 1, not_flat is None, text.count("\n"), outcome, key_of(story))
     write_atomically(here / "README.md", readme(story, minimized, runner, made, mode, not_flat or "", intact))
     write_facts(here, runner.sut, mode, story["divergence"], key_of(story), minimized.complete, outcome)
     return made

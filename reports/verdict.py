@@ -155,9 +155,9 @@ class VerdictReporter:
         if suite in ("differential", "kernels") or any(name == "kept" for name, _ in report.user_properties):
             return
         found = Divergence(DIVERGED, report.nodeid.split("::")[-1], suite, -1, -1, -1, "the check passes", first_line(report))
-        save_failure(
-            self.artifacts, json.dumps({"check": report.nodeid}), found.to_dict(), self.sut.to_dict(), "release mode", "check.json"
-        )
+        unmade = any("unmade" in failure for failure in getattr(report, "relay_tally", {"failures": []})["failures"])
+        divergence = found.to_dict() | ({"unmade": True} if unmade else {})
+        save_failure(self.artifacts, json.dumps({"check": report.nodeid}), divergence, self.sut.to_dict(), "release mode", "check.json")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo) -> None:
