@@ -35,7 +35,7 @@ TALLY = pytest.StashKey["Tally"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("relay", "SGLang relay")
+    group = parser.getgroup("relay", "SGLang relay", after="_anonymous")  # in front of pytest's own in --help
     group.addoption("--sut", metavar="RELEASE|PATH", help="SGLang to test: a release, or a folder that contains sglang")
     group.addoption("--device", default="cpu", help="cpu (default), virtual, cuda or cuda:N")
     group.addoption("--profile", choices=sorted(PROFILES), default="quick", help="how much to run (of tox -e gate: gate, else quick)")

@@ -65,6 +65,12 @@ def test_usage_errors_come_before_torch_is_imported() -> None:
     assert done.stdout.splitlines()[-1] == "4 []"
 
 
+def test_help_begins_with_the_suites_own_options(run_suite) -> None:
+    """pytest's own take hundreds of lines."""
+    text = run_suite("--help").text
+    assert text.index("\nSGLang relay:\n") < text.index("--sut=") < text.index("\ngeneral:\n")
+
+
 def test_checkout_root_is_pointed_to_its_python_folder(sut, tmp_path: Path) -> None:
     (tmp_path / "checkout").mkdir()
     (tmp_path / "checkout/python").symlink_to(sut.root)
