@@ -74,7 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[DEADLINE] = _deadline(config)
     if not hasattr(config, "workerinput"):
         if not config.option.collectonly:
-            begin_run(_artifacts(config))
+            if not _of_the_project(config):
+                begin_run(_artifacts(config))
             if config.getoption("numprocesses", None) and not device.startswith("cuda"):
                 # The workers share it, and it is ready when the first asks for a runner.
                 with contextlib.suppress(OSError):
@@ -288,11 +289,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log):
     """Checks that need a special runner stay together; a nightly run draws from all kinds at once until its time is spent."""
-    if config.getoption("dist") != "load" or config.getoption("profile") == "nightly" or any("selftest" in a for a in config.args):
+    if config.getoption("dist") != "load" or config.getoption("profile") == "nightly" or _of_the_project(config):
         return None
     from fixtures.distribution import ByRunner
 
     return ByRunner(config, log)
+
+
+def _of_the_project(config: pytest.Config) -> bool:
+    """Whether the project's own tests run: they say nothing of a SUT, and leave what was found in one as it is."""
+    return any("selftest" in argument for argument in config.args)
 
 
 def _artifacts(config: pytest.Config) -> Path:

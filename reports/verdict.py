@@ -30,6 +30,7 @@ from reports.summary import MEANINGS
 
 LIVE_MINIMUM = 3
 MOST_KINDS = 8
+MOST_SHORT = 8
 MOST_NAMED = 12
 SUMMARY_VERSION = 1
 WIDTH = 92
@@ -182,6 +183,9 @@ class VerdictReporter:
 
     def _judge(self, session: pytest.Session, exitstatus: int) -> None:
         self.interrupted |= exitstatus == pytest.ExitCode.INTERRUPTED
+        if exitstatus == pytest.ExitCode.INTERNAL_ERROR:  # what had passed until then is no verdict
+            self.errors.append("pytest")
+            self.reasons["pytest broke off with an internal error, which it says above"] = ["pytest"]
         if exitstatus == pytest.ExitCode.OK and self.shortages():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         for name, write in (("summary.json", self._write_summary), ("report.html", lambda: write_page(self.artifacts))):
@@ -246,7 +250,10 @@ class VerdictReporter:
         lines += [f"skipped      {count} {reason}" for reason, count in sorted(self.skipped.items())]
         lines += [f"known        {name}: {_in_brief(reason)}" for name, reason in sorted(self.known.items())]
         lines += [f"not full     {line}" for line in self.partial()]
-        lines += [f"incomplete   {line}" for line in self.shortages()]
+        short = self.shortages()
+        lines += [f"incomplete   {line}" for line in short[:MOST_SHORT]]
+        if len(short) > MOST_SHORT:
+            lines.append(f"             and {len(short) - MOST_SHORT} more, in {self.artifacts / 'summary.json'}")
         lines += self._divergences()
         if sum(total.shares.values()):
             whole = sum(total.shares.values())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
+from fixtures.artifacts import LAST_RUN
 from fixtures.sut import ROOT, Sut
 from fixtures.tally import Tally
 from reports import reproduce
@@ -95,6 +98,30 @@ def test_the_nightly_run_is_followed_by_its_reproducers(tmp_path, monkeypatch: p
     words = ["--budget", "8h", "-k", "streams", "--artifacts", str(tmp_path), "--device", "cuda:1", "--sut", "0.5.19"]
     assert reproduce.main(["--after-run", *words]) == 0
     assert f"0 distinct divergences; the page in {tmp_path}" in capsys.readouterr().out
+
+
+def test_an_internal_error_of_pytest_is_no_verdict_of_what_passed(reporter) -> None:
+    one = reporter(schedules=25)
+    one._judge(SimpleNamespace(exitstatus=pytest.ExitCode.INTERNAL_ERROR), pytest.ExitCode.INTERNAL_ERROR)
+    assert one.word() == "ERROR"
+    assert "error        pytest broke off with an internal error, which it says above" in one.block()
+
+
+def test_the_first_of_many_shortages_are_said(reporter) -> None:
+    one = reporter()
+    lines = one.block()
+    first = next(place for place, line in enumerate(lines) if line.startswith("incomplete "))
+    said = lines[first : first + 9]
+    assert [line.startswith("incomplete   ") for line in said] == [True] * 8 + [False]
+    assert f"and {len(one.shortages()) - 8} more, in " in said[-1]
+    assert one.summary()["incomplete"] == one.shortages()
+
+
+def test_the_projects_own_tests_leave_the_last_run_the_last(tmp_path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--artifacts", str(tmp_path)]
+    for words, left in ((["suites/selftest/test_distribution.py"], False), (["suites/differential", "-k", "nothing_is_called_so"], True)):
+        subprocess.run([*command, *words], cwd=ROOT, capture_output=True, check=False)
+        assert (tmp_path / LAST_RUN).exists() == left
 
 
 def test_of_one_schedule_it_says_how_each_run_went(reporter) -> None:
