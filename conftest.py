@@ -89,7 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(
             VerdictReporter(config, config.stash[SUT], config.stash[SEED], only_lines(config)), "relay-verdict"
         )
-        config.pluginmanager.register(Progress(config), "relay-progress")
+        if config.pluginmanager.has_plugin("terminal"):
+            config.pluginmanager.register(Progress(config), "relay-progress")
 
 
 def pytest_keyboard_interrupt() -> None:

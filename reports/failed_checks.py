@@ -12,6 +12,8 @@ STATED = ("Failed: ", "AssertionError: ")
 def only_lines(config: pytest.Config) -> bool:
     """Whether lines are enough; then pytest's own list of what failed is left out. To be asked before its reporter is made."""
     option, words = config.option, config.invocation_params.args
+    if not config.pluginmanager.has_plugin("terminal"):
+        return False
     by_name = any(word.startswith(("-r", "--report-chars", "--tb")) for word in words)
     if by_name or option.verbose > 0 or option.reportchars != "fE" or option.tbstyle != "auto" or any("selftest" in name for name in config.args):
         return False
@@ -32,6 +34,11 @@ def says_it_all(report: pytest.TestReport) -> bool:
         return False
     crash = getattr(report.longrepr, "reprcrash", None)
     return hasattr(report, "relay_error") or crash is not None and crash.message.startswith((*STATED, "assert "))
+
+
+def broke_itself(report: pytest.TestReport) -> bool:
+    """Whether a check ended in an error of its own or of what is around it, which says nothing of the SUT."""
+    return getattr(report.longrepr, "reprcrash", None) is not None and not says_it_all(report)
 
 
 def write_failed_checks(terminalreporter: pytest.TerminalReporter, config: pytest.Config, said_below: set[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -133,12 +134,15 @@ KINDS: dict[str, Callable[[Reproducers, Path, dict, Sut], Reproducer | None]] = 
 }
 
 
-def reproduce_run(artifacts: Path, sut: Sut | None, device: str, seconds: float, refused: list | None = None) -> list[Reproducer]:
+def reproduce_run(
+    artifacts: Path, sut: Sut | None, device: str, seconds: float, refused: list | None = None, made: list | None = None
+) -> list[Reproducer]:
     """A reproducer for every distinct divergence among the failures that a run left in `artifacts`.
 
-    refused: takes what cannot be used, a ScheduleError or SutError each, after the others had their turn.
+    refused: takes what cannot be used, a ScheduleError or SutError each, after the others had their turn. made: takes what is made.
     """
-    reproducers, made = Reproducers(artifacts, sut, device, seconds), []
+    reproducers = Reproducers(artifacts, sut, device, seconds)
+    made = [] if made is None else made
     try:
         for file, kept in tqdm(failures(artifacts), unit="failure", disable=None):
             try:
@@ -194,18 +198,32 @@ def main(words: list[str] | None = None) -> int:
     try:
         sut = locate(asked.sut) if asked.sut else None
         refused: list[Exception] = []
-        made = reproduce_run(asked.artifacts, sut, asked.device or _device_of(asked.artifacts), asked.seconds, refused)
+        made: list[Reproducer] = []
+        stopped = False
+        try:
+            reproduce_run(asked.artifacts, sut, asked.device or _device_of(asked.artifacts), asked.seconds, refused, made)
+        except KeyboardInterrupt:
+            stopped = True
+            _sweep(asked.artifacts / "reproducers")
+            print("stopped; what follows was made before", file=sys.stderr)
         for error in refused:
             print(error, file=sys.stderr)
         if made or not refused:
-            print(f"{len(made)} distinct divergences; {write_page(asked.artifacts)}")
+            print(f"{len(made)} distinct divergence{'' if len(made) == 1 else 's'}; {write_page(asked.artifacts)}")
             print(*listed(made), sep="\n", end="\n" if made else "")
-        if refused:
+        if refused or stopped:
             return 2
     except (RunnerFailed, ScheduleError, SummaryError, SutError) as error:
         print(error, file=sys.stderr)
         return 2
     return 1 if any(one.outcome.on_sut == NOT_POSSIBLE for one in made) else 0
+
+
+def _sweep(folder: Path) -> None:
+    """Take away what was being written."""
+    for half in folder.iterdir() if folder.is_dir() else ():
+        if half.is_dir() and not (half / "divergence.json").exists():
+            shutil.rmtree(half, ignore_errors=True)
 
 
 def _device_of(artifacts: Path) -> str:

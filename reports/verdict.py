@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.artifacts import AT_SCHEDULER, save_failure, suite_version, write_atomically
+from fixtures.artifacts import AT_SCHEDULER, kept_in_this_run, save_failure, suite_version, write_atomically
 from fixtures.changed import changed_files, named
 from fixtures.events import EVENTS, IMPOSSIBLE_PAIRS, WINDOW
 from fixtures.judge import DIVERGED, RANKS, Divergence
@@ -24,7 +24,8 @@ from fixtures.profiles import profile_of
 from fixtures.sglang_relay.stand_ins import planned
 from fixtures.sut import Sut
 from fixtures.tally import Tally
-from reports.failed_checks import first_line, write_failed_checks
+from reports.failed_checks import broke_itself, first_line, write_failed_checks
+from reports.left_out import fewer_schedules, left_out
 from reports.page import write_page
 from reports.summary import MEANINGS
 
@@ -85,6 +86,7 @@ class VerdictReporter:
         self.passed = 0
         self.failed: list[str] = []
         self.errors: list[str] = []
+        self.broken: set[str] = set()  # tests that ended in an error of this suite or its surroundings
         self.judged: set[str] = set()  # tests whose failures carry verdicts of their own
         self.lines: dict[str, str] = {}  # of each check that failed or could not be made
         self.reasons: dict[str, list[str]] = {}
@@ -93,7 +95,7 @@ class VerdictReporter:
         self.replayed: list[dict] = []  # each run of a schedule that was asked for by name
         self.interrupted = False
         self.unwritten: list[str] = []
-        self.began = time.monotonic()
+        self.began, self.seconds = time.monotonic(), 0.0
         self._really_exit, self._process = os._exit, os.getpid()
         os._exit = self._exit  # whatever runs in this process, it does not end without a verdict
 
@@ -140,7 +142,10 @@ class VerdictReporter:
             self.passed += 1
         elif report.when == "call" and report.failed:
             self.failed.append(report.nodeid)
-            self._keep(report)
+            if broke_itself(report):
+                self.broken.add(report.nodeid)
+            else:
+                self._keep(report)
         elif report.failed:
             self.errors.append(report.nodeid)
         elif report.skipped:
@@ -182,7 +187,10 @@ class VerdictReporter:
                 self._say(terminal)
 
     def _judge(self, session: pytest.Session, exitstatus: int) -> None:
+        self.seconds = time.monotonic() - self.began
         self.interrupted |= exitstatus == pytest.ExitCode.INTERRUPTED
+        if self.interrupted:
+            self._take_what_was_kept()
         if exitstatus == pytest.ExitCode.INTERNAL_ERROR:  # what had passed until then is no verdict
             self.errors.append("pytest")
             self.reasons["pytest broke off with an internal error, which it says above"] = ["pytest"]
@@ -195,6 +203,11 @@ class VerdictReporter:
                 self.unwritten.append(f"{name}: {said(error).splitlines()[0][:300]}")
                 if name == "summary.json":  # whoever gates on it would read an old one
                     session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def _take_what_was_kept(self) -> None:
+        """Failures of checks that were stopped before they could tell."""
+        told = {Path(failure["schedule"]).parent.name for failure in self.total.failures if "schedule" in failure}
+        self.total.failures += [failure for failure in kept_in_this_run(self.artifacts) if Path(failure["schedule"]).parent.name not in told]
 
     def _write_summary(self) -> None:
         write_atomically(self.artifacts / "summary.json", json.dumps(self.summary(), indent=2))
@@ -219,7 +232,7 @@ class VerdictReporter:
     def _seen(self) -> str:
         """What the failures come to, "" without one."""
         verdicts = {failure["verdict"] for failure in self.total.failures}
-        counted = {failure for failure in self.failed if "differential" not in failure and failure not in self.judged}
+        counted = {failure for failure in self.failed if "differential" not in failure and failure not in self.judged | self.broken}
         if "DIVERGED" in verdicts or counted:
             return "DIVERGED"
         if RANKS in verdicts:
@@ -268,7 +281,7 @@ class VerdictReporter:
         modes = ", ".join(f"{count:,} {mode}" for mode, count in sorted(total.modes.items()))
         return [
             f"schedules    {total.schedules:,}   iterations {total.iterations:,}   seed {self.seed}   "
-            f"{time.monotonic() - self.began:.0f} s",
+            f"{self.seconds:.0f} s",
             *([f"iterations   {modes}"] if modes else []),
             *(self._events() if total.schedules else []),
             f"checks       {self.passed:,} passed, {len(self.failed)} failed, {len(self.errors)} errors",
@@ -327,24 +340,12 @@ class VerdictReporter:
         chosen, device = self.config.getoption("sut"), self.config.getoption("device")
         return (f" --sut {shlex.quote(chosen)}" if chosen else "") + (f" --device {device}" if device != "cpu" else "")
 
-    def _fewer(self) -> bool:
-        wanted = self.config.getoption("schedules")
-        return wanted is not None and wanted < self.profile.release + self.profile.debug
-
     def partial(self) -> list[str]:
-        """What was left out of the profile on request, so that a PASS says less than the profile's would."""
-        option, whole = self.config.getoption, self.profile.release + self.profile.debug
-        lines = []
-        if option("replay"):
-            return []  # no profile at all
-        if self._fewer():
-            lines.append(f"--schedules {option('schedules')}, and the profile has {whole:,}; what they exercise is not judged")
-        lines += [f"{name} {shlex.quote(option(name))} chose among the checks" for name in ("-k", "-m") if option(name)]
-        return lines
+        return left_out(self.config, self.profile, self.changed)
 
     def shortages(self) -> list[str]:
         """Why a complete profile may not say PASS: what it did not exercise enough."""
-        if not self.profile.complete or self._fewer() or self.config.getoption("replay"):
+        if not self.profile.complete or fewer_schedules(self.config, self.profile) or self.config.getoption("replay"):
             return []
         total, lines = self.total, []
         for name in EVENTS:
@@ -379,7 +380,7 @@ class VerdictReporter:
             "stood_in_for": planned(self.config.getoption("device")),
             "profile": self.profile_name,
             "seed": self.seed,
-            "seconds": round(time.monotonic() - self.began, 1),
+            "seconds": round(self.seconds, 1),
             "checks": {"passed": self.passed, "failed": self.failed, "errors": self.errors, "skipped": self.skipped},
             "known": self.known,
             "incomplete": self.shortages(),

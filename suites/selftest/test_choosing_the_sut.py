@@ -157,6 +157,19 @@ def test_changed_files_are_named_the_relays_first(broken_sut, sut) -> None:
     assert changed_files(sut) == []
 
 
+def test_a_bare_folder_needs_what_the_release_it_states_pins(sut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = broken_copy(Path(sut.root), tmp_path / "copy", [])
+    for entry in (*copy.glob("sglang-*.dist-info"), copy / "sglang/_version.py", copy / "sglang/version.py"):
+        entry.unlink()
+    (copy / "sglang/version.py").write_text("__version__ = '0.5.19'", encoding="utf-8")
+    release = tmp_path / "release"
+    release.mkdir()
+    (release / "pyproject.toml").write_text('[project]\ndependencies = ["transformers==1.2.3"]', encoding="utf-8")
+    monkeypatch.setattr("fixtures.sut.release_root", {"0.5.19": release}.__getitem__)
+    with pytest.raises(SutError, match="needs transformers 1.2.3"):
+        locate(str(copy))
+
+
 def test_a_release_that_is_not_here_says_nothing_of_changes(sut) -> None:
     assert changed_files(replace(sut, release="9.9.9", digest="other")) == []
 

@@ -52,8 +52,28 @@ def test_the_list_is_short() -> None:
     assert listed([]) == []
 
 
+def test_ctrl_c_keeps_what_was_made_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    whole, half = (tmp_path / "reproducers" / name for name in ("whole", "half"))
+
+    def stopped(*words: object) -> None:
+        for folder in (whole, half):
+            folder.mkdir(parents=True)
+            (folder / "reproduce.py").write_text("", encoding="utf-8")
+        (whole / "divergence.json").write_text("{}", encoding="utf-8")
+        words[-1].append(reproducer("stash"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproduce, "reproduce_run", stopped)
+    monkeypatch.setattr(reproduce, "write_page", lambda artifacts: "the page")
+    assert reproduce.main([str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.err == "stopped; what follows was made before\n"
+    assert said.out.startswith("1 distinct divergence; the page\nopen first ")
+    assert (whole.exists(), half.exists()) == (True, False)
+
+
 def test_the_command_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(reproduce, "reproduce_run", lambda *words: [reproducer("stash"), reproducer("scheduler")])
+    monkeypatch.setattr(reproduce, "reproduce_run", lambda *words: words[-1].extend([reproducer("stash"), reproducer("scheduler")]))
     monkeypatch.setattr(reproduce, "write_page", lambda artifacts: "the page")
     assert reproduce.main([str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -103,7 +103,7 @@ def test_a_check_whose_schedule_goes_wrong_in_another_way_says_so_in_one_line(br
     turned = Edit(OVERLAP_UTILS, "self.output_tokens_buf[indices] = payload", "self.output_tokens_buf[indices.flip(0)] = payload")
     ran = run_suite("--level", "scheduler", "--sut", broken_sut(turned).root, suites="suites/scheduler/test_chunk_room.py")
     (said,) = [line for line in ran.text.splitlines() if line.endswith(": the check of chunk room could not be made")]
-    assert said.startswith("DIVERGED iteration 1: input_ids after resolve inputs: expected")
+    assert "::test_a_prompts_next_chunk_finds_room_or_waits: DIVERGED iteration 1: input_ids after resolve inputs: expected" in said
     assert "Error" not in ran.text
     assert ran.code == 1
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fixtures.artifacts import LAST_RUN
+from fixtures.artifacts import LAST_RUN, RUN, begin_run, save_failure
+from fixtures.draw import seeded
 from fixtures.sut import ROOT, Sut
 from fixtures.tally import Tally
 from reports import reproduce
@@ -16,7 +17,7 @@ from reports.verdict import VerdictReporter
 from suites.differential.test_streams import outcome
 from suites.races.test_virtual_streams import report
 
-OPTIONS = {"profile": "gate", "device": "cpu", "artifacts": "artifacts", "sut": None, "schedules": None, "replay": None, "-k": "", "-m": ""}
+OPTIONS = {"profile": "gate", "device": "cpu", "artifacts": "artifacts", "sut": None, "schedules": None, "replay": None, "level": "all", "-k": "", "-m": ""}
 
 
 @pytest.fixture
@@ -26,7 +27,8 @@ def reporter(tmp_path):
 
     def make(**options: object) -> VerdictReporter:
         options = OPTIONS | {name.replace("_", "-"): value for name, value in options.items()}
-        config = SimpleNamespace(getoption=options.__getitem__, rootpath=tmp_path)
+        narrowed = {"args": options.pop("args", ["suites"]), "option": SimpleNamespace(**options.pop("option", {}))}
+        config = SimpleNamespace(getoption=options.__getitem__, rootpath=tmp_path, **narrowed)
         made.append(VerdictReporter(config, Sut("/sglang", "0.5.23", "", "0" * 12, "bonus_tokens", ""), 1))
         made[-1].passed = 1
         return made[-1]
@@ -41,8 +43,12 @@ def reporter(tmp_path):
     [
         ({"schedules": 25}, "--schedules 25, and the profile has 6,160"),
         ({"profile": "quick", "_k": "streams and release"}, "-k 'streams and release' chose"),
+        ({"profile": "quick", "args": ["suites/dtype"]}, "suites/dtype chose among the checks"),
+        ({"profile": "quick", "option": {"deselect": ["suites/dtype/a.py::test"]}}, "--deselect=suites/dtype/a.py::test chose"),
+        ({"profile": "quick", "option": {"ignore": ["suites/selftest", "suites/races"]}}, "--ignore=suites/races chose"),
+        ({"profile": "nightly", "level": "relay"}, "--level relay, and the profile runs both"),
     ],
-    ids=["schedules", "-k"],
+    ids=["schedules", "-k", "a path", "deselected", "ignored", "one level"],
 )
 def test_a_part_of_a_profile_is_not_called_the_profile(options: dict, words: str, reporter) -> None:
     one = reporter(**options)
@@ -50,6 +56,20 @@ def test_a_part_of_a_profile_is_not_called_the_profile(options: dict, words: str
     assert f"PASS: no difference found, but this was not the full {one.profile_name} profile: SGLang 0.5.23" in one.headline("PASS")
     assert any(line.startswith(f"not full     {words}") for line in one.block())
     assert one.summary()["partial"]
+
+
+def test_a_changed_file_that_the_level_does_not_run_is_named(reporter) -> None:
+    one = reporter(profile="quick", level="relay")
+    one.changed = ["srt/managers/overlap_utils.py"]
+    assert one.partial() == []
+    one.changed.append("srt/managers/scheduler.py")
+    assert one.partial() == ["changed files beside the relay hardly run without --level all: srt/managers/scheduler.py"]
+    assert "but this was not the full quick profile" in one.headline("PASS")
+
+
+def test_the_whole_profile_as_tox_calls_it_is_not_partial(reporter, tmp_path) -> None:
+    for words in (["suites"], [str(tmp_path)], [str(tmp_path / "suites")]):
+        assert reporter(profile="quick", args=words, option={"ignore": [str(tmp_path / "suites/selftest")]}).partial() == []
 
 
 def test_as_many_schedules_as_the_profile_has_are_judged_as_the_profile(reporter) -> None:
@@ -105,6 +125,29 @@ def test_an_internal_error_of_pytest_is_no_verdict_of_what_passed(reporter) -> N
     one._judge(SimpleNamespace(exitstatus=pytest.ExitCode.INTERNAL_ERROR), pytest.ExitCode.INTERNAL_ERROR)
     assert one.word() == "ERROR"
     assert "error        pytest broke off with an internal error, which it says above" in one.block()
+
+
+def test_a_stopped_run_tells_what_it_had_kept(reporter, tmp_path, monkeypatch) -> None:
+    """A check adds up what it found when it ends."""
+    monkeypatch.setenv(RUN, "")
+    one, document = reporter(schedules=25), seeded(1, 1).to_json()
+    begin_run(tmp_path / "artifacts")
+    found = failure(1, "seq_lens")
+    found.pop("schedule")
+    kept = save_failure(tmp_path / "artifacts", document, found, {}, "release mode")
+    one._judge(SimpleNamespace(exitstatus=2), pytest.ExitCode.INTERRUPTED)
+    assert one.headline(one.word()).startswith("INTERRUPTED, so far DIVERGED")
+    assert f"             replay: tox -e replay -- {kept}" in one.block()
+
+
+def test_what_breaks_beside_the_sut_is_no_difference_of_it(reporter) -> None:
+    for error, word in (("NotADirectoryError: [Errno 20]", "ERROR"), ("AssertionError: int32", "DIVERGED")):
+        one = reporter(schedules=25)
+        crash = SimpleNamespace(reprcrash=SimpleNamespace(message=error))
+        one.pytest_runtest_logreport(
+            SimpleNamespace(nodeid="suites/dtype/a.py::test", when="call", passed=False, failed=True, longrepr=crash, user_properties=[])
+        )
+        assert one.word() == word
 
 
 def test_the_first_of_many_shortages_are_said(reporter) -> None:
