@@ -86,9 +86,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from reports.progress import Progress
         from reports.verdict import VerdictReporter
 
-        config.pluginmanager.register(
-            VerdictReporter(config, config.stash[SUT], config.stash[SEED], only_lines(config)), "relay-verdict"
-        )
+        in_lines = not _of_the_project(config) and only_lines(config)
+        config.pluginmanager.register(VerdictReporter(config, config.stash[SUT], config.stash[SEED], in_lines), "relay-verdict")
         if config.pluginmanager.has_plugin("terminal"):
             config.pluginmanager.register(Progress(config), "relay-progress")
 

@@ -15,7 +15,7 @@ def only_lines(config: pytest.Config) -> bool:
     if not config.pluginmanager.has_plugin("terminal"):
         return False
     by_name = any(word.startswith(("-r", "--report-chars", "--tb")) for word in words)
-    if by_name or option.verbose > 0 or option.reportchars != "fE" or option.tbstyle != "auto" or any("selftest" in name for name in config.args):
+    if by_name or option.verbose > 0 or option.reportchars != "fE" or option.tbstyle != "auto":
         return False
     option.reportchars = "N"
     return True

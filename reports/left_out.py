@@ -9,7 +9,7 @@ from typing import Any
 from fixtures.changed import beside_the_relay, named
 from fixtures.profiles import Profile, default_level
 
-WHOLE = ("", ".", "suites", "suites/")
+WHOLE = (".", "suites")
 PROJECTS_OWN = "suites/selftest"
 
 
@@ -48,4 +48,4 @@ def _chosen(config: Any) -> list[list[str]]:
 
 def _from(root: Path, word: str) -> str:
     path = Path(word)
-    return str(path.relative_to(root)).removeprefix(".") if path.is_relative_to(root) else word.rstrip("/")
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
